@@ -1,0 +1,1 @@
+"""Storage of what was recorded from an oracle, and whether it may be used on this machine."""
