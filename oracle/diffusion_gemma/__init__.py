@@ -1,0 +1,1 @@
+"""DiffusionGemma as mlx-optiq runs it."""

@@ -1,0 +1,116 @@
+"""Load the reference through its public door, name it, pin it, and widen it."""
+
+import hashlib
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten, tree_map
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
+from optiq.vlm import diffusion_gemma as optiq
+
+from .tensors import to_numpy
+
+PACKAGE = "mlx-optiq"
+VERSION = "0.7.7"
+SAFETENSORS_NAMES = {mx.bfloat16: "BF16", mx.float32: "F32", mx.uint32: "U32", mx.float16: "F16"}
+
+
+class OracleError(Exception):
+    """The reference is not the one this project is pinned to, or cannot do what was asked."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The loaded oracle: its model and tokenizer, and what it held before any compute cast."""
+
+    model: Any
+    tokenizer: Any
+    compute: str
+    digests: dict[str, str]
+
+
+def load(checkpoint: Path, compute: str) -> Reference:
+    """Load `checkpoint` as mlx-optiq does; float32 compute casts every floating parameter after the load.
+
+    Raises:
+        OracleError: another version of mlx-optiq than the pinned one is installed.
+    """
+    found = metadata.version(PACKAGE)
+    if found != VERSION:
+        raise OracleError(
+            f"{PACKAGE} {found} is installed; goldens are recorded from {VERSION}. "
+            f"Mend it with: pip install {PACKAGE}=={VERSION}"
+        )
+    model, tokenizer = optiq.load(str(checkpoint))
+    digests = {name: _digest(value) for name, value in tree_flatten(model.parameters())}
+    if compute == "float32":
+        _cast(model, mx.float32)
+    elif compute != "bfloat16":
+        raise OracleError(f"compute is {compute!r}; it is bfloat16 or float32")
+    return Reference(model, tokenizer, compute, digests)
+
+
+def widen(checkpoint: Path, compute: str, dtype: mx.Dtype) -> Reference:
+    """The reference again, with every quantized weight dequantized to `dtype` and every float cast to it.
+
+    Its own module code then computes what its rounding is measured against. The weights' values are those that
+    `compute` uses (bfloat16 scales widened, never requantized).
+    """
+    wide = load(checkpoint, compute)
+    _dequantize(wide.model, dtype)
+    _cast(wide.model, dtype)
+    return wide
+
+
+def _digest(value: mx.array) -> str:
+    shape = "x".join(str(size) for size in value.shape)
+    head = f"{SAFETENSORS_NAMES[value.dtype]}:{shape}:".encode()
+    return hashlib.sha256(head + to_numpy(value).tobytes()).hexdigest()
+
+
+def _cast(model: Any, dtype: mx.Dtype) -> None:
+    def cast(value: mx.array) -> mx.array:
+        return value.astype(dtype) if mx.issubdtype(value.dtype, mx.floating) else value
+
+    model.update(tree_map(cast, model.parameters()))
+    mx.eval(model.parameters())
+
+
+def _dequantize(model: Any, dtype: mx.Dtype) -> None:
+    """Swap each quantized leaf for its plain twin. Dequantizing happens in `dtype`, so that it adds no rounding of its own."""
+    for path, module in model.named_modules():
+        if not isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding | QuantizedSwitchLinear):
+            continue
+        # MLX dequantizes in the dtype of the scales and knows no float64: float32 holds 8-bit code times bfloat16 scale exactly.
+        weight = mx.dequantize(
+            module.weight,
+            module.scales.astype(mx.float32),
+            module.biases.astype(mx.float32),
+            group_size=module.group_size,
+            bits=module.bits,
+        ).astype(dtype)
+        plain = _plain(module, weight)
+        plain.weight = weight
+        _assign(model, path, plain)
+
+
+def _plain(module: Any, weight: mx.array) -> Any:
+    if isinstance(module, nn.QuantizedEmbedding):
+        return nn.Embedding(1, 1)
+    if isinstance(module, QuantizedSwitchLinear):
+        return SwitchLinear(1, 1, weight.shape[0], bias=False)
+    if "bias" in module:
+        raise OracleError("a quantized linear with a bias has no wide twin here")
+    return nn.Linear(1, 1, bias=False)
+
+
+def _assign(model: Any, path: str, module: Any) -> None:
+    *parents, last = path.split(".")
+    holder = model
+    for part in parents:
+        holder = holder[int(part)] if isinstance(holder, list) else holder[part]
+    holder[last] = module

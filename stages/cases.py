@@ -1,0 +1,60 @@
+"""A case as the plan that both sides execute. Every draw is an input here, from one seed and one named generator."""
+
+from typing import Any
+
+import numpy as np
+
+from .spec import Case
+
+Plan = dict[str, Any]
+
+
+def plan(case: Case, config: dict[str, Any]) -> Plan:
+    """What a run of `case` executes on a model with this config.json.
+
+    Ids are uniform over the vocabulary, so that special tokens occur; the prompt begins with the start token.
+    """
+    text = config["text_config"]
+    draws = np.random.Generator(np.random.PCG64(case.seed))
+    ids = _ids(draws, text["vocab_size"], case.tokens)[:, : case.tokens]
+    padding = None
+    if case.padding:
+        padding = np.arange(case.tokens)[None] >= case.padding
+        ids = np.where(padding, ids, text["pad_token_id"]).astype(np.int32)
+    if case.tokens:
+        ids[0, case.padding] = text["bos_token_id"]
+    return {
+        "texts": list(case.texts),
+        "chats": [[{"role": role, "content": content} for role, content in chat] for chat in case.chats],
+        "ids": ids if case.tokens else None,
+        "padding": padding,
+        "chunks": list(case.chunks) or None,
+        "canvases": [_canvas(draws, text["vocab_size"], case.canvas, signals) for signals in case.blocks],
+        "direct_moe": [_direct(draws, text, pairs) for pairs in case.assignments],
+    }
+
+
+def _ids(draws: np.random.Generator, vocabulary: int, count: int) -> Any:
+    return draws.integers(0, vocabulary, (1, count), dtype=np.int32)
+
+
+def _canvas(draws: np.random.Generator, vocabulary: int, length: int, signals: tuple[str, ...]) -> Plan:
+    steps = [{"ids": _ids(draws, vocabulary, length), "signal": signal} for signal in signals]
+    return {"steps": steps, "finished": _ids(draws, vocabulary, length)}
+
+
+def _direct(draws: np.random.Generator, text: dict[str, Any], pairs: int) -> Plan:
+    """One call of the experts with exactly `pairs` (token, expert) pairs, each token's experts all different."""
+    each = next(k for k in (4, 3, 5, 7, 1) if pairs % k == 0)
+    tokens, experts = pairs // each, text["num_experts"]
+    chosen = np.stack([draws.permutation(experts)[:each] for _ in range(tokens)]).astype(np.int32)
+    # Sums of integers over a power of two are the same normal-ish floats on every platform.
+    x = draws.integers(-128, 128, (4, tokens, text["hidden_size"])).sum(0) / 128
+    weights = draws.integers(1, 64, (tokens, each)) / 64
+    return {
+        "layer": 2,
+        "assignments": pairs,
+        "x": x.astype(np.float32),
+        "experts": chosen,
+        "weights": weights.astype(np.float32),
+    }

@@ -1,0 +1,170 @@
+"""The table of DiffusionGemma: what each stage takes and gives, how close, and why. Nothing here but declarations.
+
+B batch, T prompt tokens, C canvas tokens, D hidden, H query heads, G key-value heads, S keys, d head size, N tokens of a
+batch laid flat, E experts, K experts a token, V vocabulary, L layers, P named rows. Occurrences: `encoder/layer=5`,
+`encoder/chunk=1/...`, `canvas=1/encoder/...` (the cache extended by the finished canvas), `canvas=0/step=2/...`.
+"""
+
+from .gates import KL, Agreement, Exact, Within
+from .spec import Case, Out, Stage, Table
+
+SAME = Exact(because="no arithmetic: the same bytes on every backend")
+DECIDED = Agreement(0, scores="scores", because="decided on the oracle's own floats, so no rounding can excuse another choice")
+ONE_OP = Within(3, because="one rounding chain as long as the oracle's: another backend's order of sums may cost as much again")
+COMPOSED = Within(4, because="several rounded operations in sequence, each free to round the other way")
+STACKED = Within(6, because="whole stacks of layers, where an expert near a tie may be chosen otherwise on another backend")
+
+MASK = {"mask": "B 1 Q S", "mask_kind": ""}
+PAST = {"past_keys": "B G S d", "past_values": "B G S d", "cursor": "I"}
+PASTS = {"past_keys.*": "B G S d", "past_values.*": "B G S d", "cursors": "L I"}
+TABLE_ROWS = {"names": Out("P byte", portable=SAME), "values": Out("P byte", portable=SAME, label="names")}
+MASKS = {"full": Out("B one Q S", portable=SAME), "sliding": Out("B one Q S", portable=SAME)}
+
+stages = (
+    Stage("config", {}, TABLE_ROWS),
+    Stage(
+        "weights",
+        {},
+        {"names": Out("P byte", portable=SAME), "digests": Out("P byte", portable=SAME, label="names")},
+        after=("config",),
+    ),
+    Stage("tokenize", {"text": "byte"}, {"ids": Out("T", portable=SAME)}),
+    Stage("chat_template", {"messages": "byte"}, {"text": Out("byte", portable=SAME)}),
+    Stage("embed", {"ids": "B T"}, {"h": Out("B T D", portable=ONE_OP)}, after=("weights",)),
+    Stage("rope", {"x": "B H T d", "offset": ""}, {"x": Out("B H T d", portable=ONE_OP)}, after=("config",)),
+    Stage("attention", {"x": "B T D", **MASK, **PAST}, {"h": Out("B T D", portable=COMPOSED)}, after=("weights", "rope")),
+    Stage("mlp", {"x": "B T D"}, {"h": Out("B T D", portable=COMPOSED)}, after=("weights",)),
+    Stage("router", {"h": "N D"}, {"scores": Out("N E", portable=ONE_OP)}, after=("weights",)),
+    Stage(
+        "select_experts",
+        {"scores": "N E"},
+        {"experts": Out("N K", portable=DECIDED), "weights": Out("N K", portable=ONE_OP)},
+        after=("router",),
+    ),
+    Stage(
+        "moe",
+        {"x": "N D", "experts": "N K", "weights": "N K"},
+        {"h": Out("N D", portable=COMPOSED)},
+        after=("select_experts",),
+    ),
+    Stage(
+        "layer",
+        {"h": "B T D", **MASK, **PAST},
+        {"h": Out("B T D", portable=COMPOSED)},
+        after=("attention", "mlp", "moe"),
+    ),
+    Stage("encoder_masks", {"tokens": "", "offset": "", "padding": "B S"}, MASKS, after=("config",)),
+    Stage(
+        "kv_cache",
+        {**PAST, "keys": "B G T d", "values": "B G T d"},
+        {
+            "keys": Out("B G S d", portable=SAME),
+            "values": Out("B G S d", portable=SAME),
+            "seen_keys": Out("B G S d", portable=SAME),
+            "seen_values": Out("B G S d", portable=SAME),
+            "cursor": Out("I", portable=SAME),
+        },
+        after=("config",),
+    ),
+    Stage(
+        "encoder",
+        {"ids": "B T", "padding": "B S", **PASTS},
+        {
+            "h": Out("B T D", portable=STACKED),
+            "keys.*": Out("B G S d", portable=STACKED),
+            "values.*": Out("B G S d", portable=STACKED),
+        },
+        after=("embed", "layer", "encoder_masks", "kv_cache"),
+    ),
+    Stage(
+        "decoder_masks",
+        {"tokens": "", "lengths": "I", "offset": "", "padding": "B S"},
+        MASKS,
+        after=("config",),
+    ),
+    Stage("soft_embeddings", {"logits": "B C V"}, {"soft": Out("B C D", portable=ONE_OP)}, after=("embed",)),
+    Stage(
+        "self_conditioning",
+        {"embeds": "B C D", "signal": "B C D"},
+        {"h": Out("B C D", portable=COMPOSED)},
+        after=("weights",),
+    ),
+    Stage(
+        "decoder",
+        {"ids": "B C", "signal": "B C D", "padding": "B S", **PASTS},
+        {"h": Out("B C D", portable=STACKED)},
+        after=("embed", "layer", "decoder_masks", "self_conditioning"),
+    ),
+    Stage(
+        "logits",
+        {"h": "B C D"},
+        {"logits": Out("B C V", portable=KL(1e-3, because="a tenth of what 8-bit against bfloat16 weights cost at best"))},
+        after=("embed",),
+    ),
+)
+
+FIRST_ONLY = (("none",),)
+ALL_SIGNALS = (("none", "logits", "confidence", "entropy"),)
+TEXTS = (
+    "The capital of France is Paris.",
+    "",
+    " two  spaces,\ttab\nand a newline\n",
+    "def f(x):\n    return x ** 2  # square",
+    "naïve café — 12,345.67 € 東京 🙂",
+    "<bos><|turn>user\nhi<turn|>\n<|turn>model\n",
+    "look: <|image|> and <|image><image|>",
+)
+CHATS = (
+    (("user", "What is the capital of France?"),),
+    (("system", "Answer in one word."), ("user", "Sky?"), ("assistant", "Blue."), ("user", "Grass?\n")),
+    (("user", "  spaces kept?  "), ("assistant", "yes <turn|>"), ("user", "é🙂")),
+)
+
+# The window w of nano is 24 tokens.
+cases = (
+    Case(
+        "text",
+        "the border between text and ids",
+        texts=TEXTS,
+        chats=CHATS,
+        computes=("bfloat16",),
+    ),
+    Case("short", "unsorted experts (48 and 64 assignments), every self-conditioning signal", tokens=12, blocks=ALL_SIGNALS, seed=1),
+    Case("window-2", "prompt two short of the window, within it with the canvas", tokens=22, blocks=FIRST_ONLY, seed=2, keep=(0, 5)),
+    Case("window-1", "the last prompt whose sliding keys are not trimmed", tokens=23, blocks=FIRST_ONLY, seed=3, keep=(0, 5)),
+    Case("window", "the first prompt whose sliding keys are trimmed", tokens=24, blocks=FIRST_ONLY, seed=4, keep=(0, 5)),
+    Case("window+1", "the first prompt that a sliding mask cuts", tokens=25, blocks=FIRST_ONLY, seed=5, keep=(0, 5)),
+    Case("long", "prompt of 2w+3: most of it out of the window", tokens=51, blocks=(("none", "logits"),), seed=6, keep=(4, 5)),
+    Case("padded", "left padding under an attention mask", tokens=30, padding=7, blocks=FIRST_ONLY, seed=7, keep=(0, 5)),
+    Case(
+        "blocks",
+        "the cache extended by finished canvases, its ring trimmed",
+        tokens=20,
+        blocks=(("none",), ("none", "confidence"), ("none",)),
+        seed=8,
+        keep=(1, 5),
+    ),
+    Case(
+        "chunks",
+        "prefill in chunks, a last one of a single token written into the ring",
+        tokens=41,
+        chunks=(16, 3, 21, 1),
+        blocks=FIRST_ONLY,
+        seed=9,
+        keep=(3, 5),
+    ),
+    Case("whole", "the same prompt as `chunks` in one pass", tokens=41, blocks=FIRST_ONLY, seed=9, keep=(3, 5)),
+    Case("experts", "63, 64 and 65 assignments: both sides of the sorting threshold", assignments=(63, 64, 65), seed=10),
+    Case(
+        "inline",
+        "the older checkpoint layout: vision quantized within the shards",
+        checkpoint="nano-inline",
+        tokens=9,
+        blocks=FIRST_ONLY,
+        seed=11,
+        keep=(2,),
+        computes=("bfloat16",),
+    ),
+)
+
+TABLE = Table("diffusion_gemma", stages, cases)

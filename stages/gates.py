@@ -1,0 +1,229 @@
+"""Gates: each measures one number against one bound, at an address. Not-a-number and infinity never pass."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+Tensor = NDArray[Any]
+FLOATS = (np.dtype(ml_dtypes.bfloat16), np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What the golden knows about the oracle's own rounding of one tensor.
+
+    Attributes:
+        delta: The wide reference minus the oracle's output (float64), or None where no wide replay was made.
+        noise: rms of the oracle's output against the wide reference: of this stage alone, or of the whole run (free).
+        ins: The stage's inputs, for a decision's margin.
+    """
+
+    delta: Tensor | None = None
+    noise: float | None = None
+    ins: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A gate's number, and where it was found: None where a shape, a dtype or a value forbade measuring."""
+
+    value: float | None
+    index: tuple[int, ...] | None = None
+    note: str = ""
+
+
+class Gate(Protocol):
+    """One number, one bound, a reason."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def bound(self) -> float: ...  # noqa: D102
+    @property
+    def because(self) -> str: ...  # noqa: D102
+    def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured: ...  # noqa: D102
+
+
+def judge(gate: Gate, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> tuple[bool, Measured]:
+    """Hold `port` to `oracle`: (passed, what was measured). Shape, dtype and finiteness come before any number."""
+    if oracle.dtype != port.dtype:
+        return False, Measured(None, note=f"dtype is {port.dtype}, should be {oracle.dtype}")
+    if oracle.shape != port.shape:
+        return False, Measured(None, note=f"shape is {port.shape}, should be {oracle.shape}")
+    for side, tensor in (("oracle", oracle), ("port", port)):
+        if (index := _not_finite(tensor)) is not None:
+            return False, Measured(None, index, note=f"{side} is {tensor[index]} here")
+    measured = gate.measure(oracle, port, yardstick)
+    passed = measured.value is not None and bool(measured.value <= gate.bound)
+    return passed, measured
+
+
+def _not_finite(tensor: Tensor) -> tuple[int, ...] | None:
+    if tensor.dtype not in FLOATS:
+        return None
+    wrong = ~np.isfinite(tensor.astype(np.float32) if tensor.dtype.itemsize < 4 else tensor)
+    return _address(wrong) if wrong.any() else None
+
+
+def _address(scores: Tensor) -> tuple[int, ...]:
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(scores)), scores.shape))
+
+
+def bits(tensor: Tensor) -> Tensor:
+    """The same memory as unsigned integers (booleans as bytes)."""
+    return np.ascontiguousarray(tensor).view(np.dtype(f"u{tensor.dtype.itemsize}")).reshape(tensor.shape)
+
+
+def wide(tensor: Tensor) -> Tensor:
+    """Any number as float64."""
+    return tensor.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Every bit equal: the number of differing bits is 0."""
+
+    because: str = "the same operations in the same order on the same numeric backend give the same bits"
+    name: str = "exact"
+    bound: float = 0.0
+
+    def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:
+        """Count differing bits; the address is the element that is furthest off."""
+        differing = bits(oracle) ^ bits(port)
+        total = int(np.bitwise_count(differing).sum())
+        if not total:
+            return Measured(0.0)
+        distance = np.where(differing != 0, np.abs(wide(oracle) - wide(port)), -1.0)
+        return Measured(float(total), _address(distance))
+
+
+@dataclass(frozen=True)
+class Within:
+    """Error against the wide reference, row by row, at most `k` times the oracle's own.
+
+    A row is the last axis; its error is a root mean square, divided by the oracle's in that row or by the oracle's in
+    the whole tensor, whichever is larger (a row that the oracle happened to round luckily sets no bound).
+    In a free run, where errors have travelled, the distance to the oracle is taken in units of the oracle's free noise.
+    """
+
+    bound: float
+    because: str
+    name: str = "within"
+
+    def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:
+        """Worst row's ratio of errors."""
+        if not oracle.size:
+            return Measured(0.0)
+        if yardstick.delta is None and yardstick.noise is None:
+            return Measured(None, note="the golden holds no wide replay of this tensor; re-record it with `harness dump`")
+        gap = np.atleast_1d(wide(port) - wide(oracle))
+        if yardstick.delta is None:
+            own = np.full(gap.shape[:-1], yardstick.noise, np.float64)
+            rows = _row_rms(gap)
+        else:
+            delta = np.atleast_1d(wide(yardstick.delta))
+            own = np.maximum(_row_rms(delta), np.sqrt(np.mean(delta**2)))
+            rows = _row_rms(gap - delta)
+        ratio = np.where(own > 0, rows / np.where(own > 0, own, 1.0), np.where(rows > 0, np.inf, 0.0))
+        row = _address(ratio) if ratio.ndim else ()
+        column = int(np.argmax(np.abs(gap[row])))
+        return Measured(float(ratio[row]), (*row, column)[: oracle.ndim])
+
+
+def _row_rms(gap: Tensor) -> Tensor:
+    # Scaled by its largest element, so that a tiny error's square does not vanish.
+    top = np.max(np.abs(gap), axis=-1)
+    safe = np.where(top > 0, top, 1.0)
+    rms: Tensor = top * np.sqrt(np.mean((gap / safe[..., None]) ** 2, axis=-1))
+    return rms
+
+
+@dataclass(frozen=True)
+class KL:
+    """The worst position's KL(oracle || port) in nats, in float64 from logits [..., V], at most `bound`."""
+
+    bound: float
+    because: str
+    name: str = "kl"
+
+    def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:
+        """Largest divergence over all positions."""
+        if not oracle.size:
+            return Measured(0.0)
+        divergence = kl(oracle, port)
+        row = _address(divergence) if divergence.ndim else ()
+        return Measured(float(divergence[row]), row)
+
+
+def kl(oracle: Tensor, port: Tensor) -> Tensor:
+    """KL(oracle || port) [...] in nats of logits [..., V].
+
+    The sum of p (e^d - 1 - d) with d = log q - log p: each term is at least 0, so nothing cancels to below it, and near
+    equality the two-term series keeps what the subtraction would lose.
+    """
+    log_p, log_q = _log_softmax(wide(oracle)), _log_softmax(wide(port))
+    d = log_q - log_p
+    near = np.abs(d) < 1e-4
+    far = np.where(near, 0.0, d)
+    terms = np.where(near, d * d * (0.5 + d / 6.0), np.expm1(far) - far)
+    total: Tensor = np.sum(np.exp(log_p) * terms, axis=-1)
+    return total
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    shifted = logits - logits.max(axis=-1, keepdims=True)
+    result: Tensor = shifted - np.log(np.sum(np.exp(shifted), axis=-1, keepdims=True))
+    return result
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Decisions that differ, at most `bound`: rows of integers as sets, or the argmax of float rows.
+
+    The note lists each disagreement with the oracle's margin, so that a tie and a bug look different.
+    """
+
+    bound: float
+    because: str
+    scores: str = ""
+    name: str = "agreement"
+
+    def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:
+        """Count rows that decide otherwise."""
+        if not oracle.size:
+            return Measured(0.0)
+        if oracle.dtype in FLOATS:
+            chosen, other, scores = wide(oracle).argmax(-1)[..., None], wide(port).argmax(-1)[..., None], oracle
+        else:
+            chosen, other = np.sort(oracle, axis=-1), np.sort(port, axis=-1)
+            scores = yardstick.ins.get(self.scores)
+        missed = np.any(chosen != other, axis=-1)
+        rows = [tuple(int(i) for i in row) for row in np.argwhere(missed)]
+        notes = [self._describe(row, chosen[row], other[row], scores, yardstick.noise) for row in rows[:8]]
+        return Measured(float(len(rows)), rows[0] if rows else None, "; ".join(notes))
+
+    @staticmethod
+    def _describe(row: tuple[int, ...], chosen: Tensor, other: Tensor, scores: Tensor | None, noise: float | None) -> str:
+        only, instead = sorted(set(chosen.tolist()) - set(other.tolist())), sorted(set(other.tolist()) - set(chosen.tolist()))
+        text = f"at {row} the oracle chose {only}, the port {instead}"
+        if scores is None or not only or not instead:
+            return text
+        kept, given = scores[(*row, only)], scores[(*row, instead)]
+        low, high = wide(kept).min(), wide(given).max()
+        margin = float(low - high)
+        units = f", {margin / noise:.3g} times its noise" if noise else ""
+        return f"{text}, by a margin of {ulps(np.array(low, scores.dtype), np.array(high, scores.dtype)):.0f} ULP{units}"
+
+
+def ulps(a: Tensor, b: Tensor) -> float:
+    """Distance in representable numbers between two finite scalars of one float dtype."""
+
+    def ordered(x: Tensor) -> int:
+        raw, sign = int(bits(x)), 1 << (8 * x.dtype.itemsize - 1)
+        return sign - raw if raw & sign else raw
+
+    return float(abs(ordered(a) - ordered(b)))

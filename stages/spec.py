@@ -1,0 +1,136 @@
+"""The grammar of a table: what a stage takes and gives, how close is close enough, and which cases exercise it."""
+
+import hashlib
+from dataclasses import dataclass, field
+
+from .gates import Exact, Gate
+
+Axes = str
+
+
+@dataclass(frozen=True)
+class Out:
+    """One tensor that a stage gives.
+
+    Attributes:
+        axes: Names of its axes, blank separated: "B T D". A table of named rows is "P *".
+        exact: The gate where this machine's numeric backend is the golden's.
+        portable: The gate elsewhere.
+        label: Another output whose rows name the first axis of this one.
+    """
+
+    axes: Axes
+    portable: Gate
+    exact: Gate = field(default_factory=Exact)
+    label: str = ""
+
+    def gate(self, tier: str) -> Gate:
+        """The gate in force in `tier` ("exact" or "portable")."""
+        return self.exact if tier == "exact" else self.portable
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One row: a pair of callables named alike on both sides, and their border.
+
+    A name that ends in ".*" stands for one tensor a layer: `keys.*` is `keys.0`, `keys.1`, ...
+    """
+
+    name: str
+    takes: dict[str, Axes]
+    gives: dict[str, Out]
+    after: tuple[str, ...] = ()
+
+    def out(self, tensor: str) -> Out | None:
+        """The declaration of a tensor that was given, or None where the table knows none of that name."""
+        return self.gives.get(tensor) or self.gives.get(f"{tensor.rpartition('.')[0]}.*")
+
+    def border(self) -> str:
+        """What a golden depends on: names and axes, not gates."""
+        gives = ", ".join(f"{name}: {out.axes}" for name, out in self.gives.items())
+        takes = ", ".join(f"{name}: {axes}" for name, axes in self.takes.items())
+        return f"{self.name}({takes}) -> {gives}"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One canvas pass: where its self-conditioning signal comes from (none, logits, confidence, entropy)."""
+
+    signal: str = "none"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One scenario, recorded once for each compute dtype.
+
+    Attributes:
+        name: What the command line calls it.
+        checkpoint: "nano" or "nano-inline".
+        tokens: Prompt length, padding included; 0 runs no forward pass.
+        why: What only this case can see.
+        canvas: Canvas length.
+        blocks: The signals of each canvas' passes, first pass first. A block after the first extends the cache.
+        padding: Left padding within `tokens`.
+        chunks: Sizes of prefill chunks, or () for one pass.
+        assignments: Direct calls of the experts with this many (token, expert) pairs.
+        texts: Texts to tokenize.
+        chats: Conversations to render, as (role, content) pairs.
+        seed: Of every draw that is an input.
+        keep: Layers whose inner stages a committed golden holds; () keeps all.
+        computes: Compute dtypes it is recorded in.
+    """
+
+    name: str
+    why: str
+    checkpoint: str = "nano"
+    tokens: int = 0
+    canvas: int = 16
+    blocks: tuple[tuple[str, ...], ...] = ()
+    padding: int = 0
+    chunks: tuple[int, ...] = ()
+    assignments: tuple[int, ...] = ()
+    texts: tuple[str, ...] = ()
+    chats: tuple[tuple[tuple[str, str], ...], ...] = ()
+    seed: int = 0
+    keep: tuple[int, ...] = ()
+    computes: tuple[str, ...] = ("bfloat16", "float32")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A model's stages in unlock order, and its cases.
+
+    Raises:
+        ValueError: a stage waits for one that does not stand before it, or a name occurs twice.
+    """
+
+    model: str
+    stages: tuple[Stage, ...]
+    cases: tuple[Case, ...]
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for stage in self.stages:
+            if stage.name in seen:
+                raise ValueError(f"stage {stage.name!r} stands twice in the table of {self.model}")
+            if late := [name for name in stage.after if name not in seen]:
+                raise ValueError(f"stage {stage.name!r} waits for {late[0]!r}, which does not stand before it")
+            seen.add(stage.name)
+        names = [case.name for case in self.cases]
+        if twice := {name for name in names if names.count(name) > 1}:
+            raise ValueError(f"case {min(twice)!r} stands twice in the table of {self.model}")
+
+    def __getitem__(self, name: str) -> Stage:
+        return next(stage for stage in self.stages if stage.name == name)
+
+    def closure(self, names: list[str]) -> list[str]:
+        """These stages and everything they wait for, in table order."""
+        wanted = set(names)
+        for stage in reversed(self.stages):
+            if stage.name in wanted:
+                wanted.update(stage.after)
+        return [stage.name for stage in self.stages if stage.name in wanted]
+
+    def border_digest(self) -> str:
+        """What a recording depends on in this table."""
+        return hashlib.sha256("\n".join(stage.border() for stage in self.stages).encode()).hexdigest()
