@@ -168,7 +168,7 @@ def kind(gate: str) -> str:
 
 def measured(gate: str, value: float | None) -> str:
     """A value with what it counts: `7 differing bits`, `1 miss`, `0.0012 nats`, `7.1`."""
-    unit = UNITS.get(kind(gate), "")
+    unit = UNITS.get(kind(gate), "") if value is not None and math.isfinite(value) else ""
     if value == 1:
         unit = {"differing bits": "differing bit", "misses": "miss", "nats": "nat"}.get(unit, "")
     return f"{number(value)} {unit}".rstrip()
