@@ -17,7 +17,9 @@ def main(variant: Variant, out: Path | None) -> None:
     """Rebuild the nano checkpoint into OUT (default: where the sidecar variant is committed)."""
     if out is None:
         if variant != "sidecar":
-            message = "the inline variant is not committed; name a folder for it: python -m goldens.nano --variant inline OUT"
+            message = (
+                "the inline variant is not committed; name a folder for it: python -m goldens.nano --variant inline OUT"
+            )
             raise click.UsageError(message)
         out = CHECKPOINT
     files = write(variant, out)

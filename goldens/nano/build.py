@@ -14,6 +14,7 @@ from goldens.nano.draw import Array
 
 HERE = Path(__file__).parent
 CHECKPOINT = HERE / "checkpoint"
+INLINE_DIGEST = HERE / "inline.sha256"
 SHARDS = 2
 SIDECAR = "optiq_vision.safetensors"
 

@@ -6,6 +6,7 @@ uniform nor one-hot, and the softcap bends: see `tests/test_nano.py` for what is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -14,6 +15,12 @@ from goldens.nano.architecture import HIDDEN, Variant
 from goldens.nano.draw import Array, Shape, around, dense, quantized
 
 VISION_ROOT = "model.encoder."
+EMBED_GAIN = 2.0  # times sqrt(hidden), which the model multiplies in: embeddings of rms 2
+FINAL_NORM = 7.0  # logits of rms 15 before the cap at 30: half a percent to a twentieth of them well past it
+QK_NORM = 0.65  # attention scores of rms 1.7 (sliding, 16 wide) to 2.9 (full, 32 wide)
+ROUTER_SCALE = 8.0  # with the gain: scores of rms 1.8 after the router's own hidden ** -0.5
+ROUTER_GAIN = 3.0
+POST_NORM = 0.6  # what a branch adds to a residual stream of rms 1 to 2.5
 
 
 @dataclass
@@ -49,14 +56,6 @@ def text() -> Parameters:
     return made
 
 
-EMBED_GAIN = 2.0
-FINAL_NORM = 7.0
-QK_NORM = 0.65
-ROUTER_SCALE = 8.0
-ROUTER_GAIN = 3.0
-POST_NORM = 0.6
-
-
 def _layer(made: Parameters, layer: int) -> None:
     path = f"model.decoder.layers.{layer}"
     head, groups = arch.head_dim(layer), arch.kv_heads(layer)
@@ -82,8 +81,15 @@ def _layer(made: Parameters, layer: int) -> None:
         made.norm(f"{path}.{name}", HIDDEN)
     for name in ("post_attention_layernorm", "post_feedforward_layernorm"):
         made.norm(f"{path}.{name}", HIDDEN, POST_NORM)
-    for name in (f"{path}.layer_scalar", f"model.encoder.language_model.layers.{layer}.layer_scalar"):
-        made.tensors[name] = around(name, (1,), near=0.1, far=0.5)
+    made.tensors[f"{path}.layer_scalar"] = _scalar(2 * layer)
+    made.tensors[f"model.encoder.language_model.layers.{layer}.layer_scalar"] = _scalar(2 * layer + 1)
+
+
+def _scalar(number: int) -> Array:
+    """One of the 2 * LAYERS layer scalars: all different, half of them below 0.9 and half above 1.1."""
+    slot = (7 * number + 2) % (2 * arch.LAYERS)
+    side, step = divmod(slot, arch.LAYERS)
+    return around(f"layer scalar {number}", (1,), 1.14 + 0.06 * step if side else 0.55 + 0.06 * step, 0.001, 0.02)
 
 
 def vision(variant: Variant) -> Parameters:
@@ -98,7 +104,7 @@ def vision(variant: Variant) -> Parameters:
         if variant == "inline" and shape[-1] % arch.GROUP == 0:
             made.quantize(f"{root}{path}", shape, 4, gain)
         else:
-            made.tensors[f"{root}{path}.weight"] = dense(path, shape, gain / shape[-1] ** 0.5)
+            made.tensors[f"{root}{path}.weight"] = dense(path, shape, gain / math.sqrt(shape[-1]))
     tower = f"{root}vision_tower"
     for layer in range(arch.VISION_LAYERS):
         block = f"{tower}.encoder.layers.{layer}"
