@@ -1,0 +1,1 @@
+"""DiffusionGemma on MLX: a causal encoder fills a key-value cache, a bidirectional decoder denoises a canvas."""

@@ -1,0 +1,165 @@
+"""The model: an encoder pass fills the cache, a decoder pass denoises a canvas against it.
+
+Legend: B batch, T tokens, C canvas tokens, D hidden, V vocabulary.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import mlx.core as mx
+
+from . import config as configs
+from .cache import Cache, GrowingCache, RotatingCache, StaticCache
+from .conditioning import SelfConditioning, soft_from_logits
+from .embed import Embedding
+from .layers import Layer
+from .masks import Mask, decoder_mask, encoder_mask
+from .ops import RMSNorm
+from .vision import VisionTower
+from .weights import Scope, Weights
+
+
+class DiffusionGemma:
+    """Encoder and decoder share every weight but the scalar at the end of each layer.
+
+    Args:
+        weights: the checkpoint, of which every tensor is claimed here, and none is read.
+        streaming: give each layer's memory back after its use, so that a pass needs one layer at a time.
+
+    Raises:
+        CheckpointError: a tensor is missing, left over, or not what the configuration demands.
+    """
+
+    def __init__(self, weights: Weights, *, streaming: bool = False) -> None:
+        self.weights, self.config, self.streaming = weights, weights.config, streaming
+        text = self.config.text_config
+        decoder, encoder = Scope(weights, "model.decoder"), Scope(weights, "model.encoder")
+        self.embed_tokens = Embedding(decoder / "embed_tokens", self.config)
+        self.layers = [
+            Layer(decoder / f"layers.{i}", encoder / f"language_model.layers.{i}", text, i)
+            for i in range(text.num_hidden_layers)
+        ]
+        self.norm = RMSNorm(decoder / "norm", text.hidden_size, text.rms_norm_eps)
+        self.self_conditioning = SelfConditioning(decoder / "self_conditioning", text)
+        vision = self.config.vision_config
+        self.vision_tower = None if vision is None else VisionTower(encoder, self.config, vision)
+        weights.finish()
+
+    def new_cache(self, capacity: int | None = None) -> list[Cache]:
+        """An empty cache, one a layer.
+
+        Args:
+            capacity: tokens for a static cache to hold; None for caches that grow and rotate as needed.
+        """
+        windows = [layer.self_attn.window for layer in self.layers]
+        if capacity is not None:
+            return [StaticCache(capacity, window) for window in windows]
+        return [GrowingCache() if window is None else RotatingCache(window) for window in windows]
+
+    def _finish(self, layer: Layer, h: mx.array) -> None:
+        if self.streaming:
+            mx.eval(h)
+            layer.scope.release()
+
+    def encode(self, ids_BT: mx.array, cache: Sequence[Cache], padding_BP: mx.array | None = None) -> mx.array:
+        """One pass over prompt tokens, or over a finished canvas, behind whatever the cache holds.
+
+        Args:
+            ids_BT: integers.
+            cache: written.
+            padding_BP: booleans, true for real tokens, from position 0 on; None when all are.
+
+        Returns:
+            floats [B, T, D] after the final norm.
+        """
+        h_BTD = self.embed_tokens.prompt(ids_BT)
+        masks = self.encoder_masks(ids_BT.shape[1], cache[0].offset, padding_BP)
+        for layer, store in zip(self.layers, cache, strict=True):
+            h_BTD = layer.encode(h_BTD, masks[layer.self_attn.window], store)
+            self._finish(layer, h_BTD)
+        return self.norm(h_BTD)
+
+    def prefill(self, ids_BT: mx.array, cache: Sequence[Cache], chunks: Iterable[int]) -> mx.array:
+        """The prompt in several passes, to bound memory; the cache ends as after one.
+
+        Args:
+            ids_BT: integers, of which none is padding.
+            cache: written.
+            chunks: tokens of each pass, T in all.
+
+        Returns:
+            floats [B, T, D] after the final norm.
+        """
+        parts, start = [], 0
+        for tokens in chunks:
+            parts.append(self.encode(ids_BT[:, start : start + tokens], cache))
+            mx.eval(parts[-1])
+            start += tokens
+        return mx.concatenate(parts, axis=1)
+
+    def encoder_masks(self, tokens: int, offset: int, padding_BP: mx.array | None) -> dict[int | None, Mask]:
+        """The masks of an encoder pass by the window of the layers that they are for."""
+        windows = {layer.self_attn.window for layer in self.layers}
+        return {window: encoder_mask(tokens, offset, window, padding_BP) for window in windows}
+
+    def decoder_masks(self, canvas: int, cache: Sequence[Cache], padding_BP: mx.array | None) -> dict[int | None, Mask]:
+        """The masks of a canvas pass by the window of the layers that they are for."""
+        masks: dict[int | None, Mask] = {}
+        for layer, store in zip(self.layers, cache, strict=True):
+            window = layer.self_attn.window
+            if window not in masks:
+                past = store.seen()
+                cached = 0 if past is None else past[0].shape[2]
+                masks[window] = decoder_mask(canvas, cached, store.offset, window, padding_BP)
+        return masks
+
+    def decode(
+        self,
+        ids_BC: mx.array,
+        cache: Sequence[Cache],
+        signal_BCD: mx.array | None = None,
+        padding_BP: mx.array | None = None,
+    ) -> mx.array:
+        """One pass over the canvas; the cache is only read.
+
+        Args:
+            ids_BC: integers.
+            cache: the prompt, and the canvases finished before this one.
+            signal_BCD: average embeddings of the step before; None at the first, which counts as zeros.
+            padding_BP: booleans, true for real tokens, over the prompt; None when all are.
+
+        Returns:
+            floats [B, C, D] after the final norm.
+        """
+        embeds_BCD = self.embed_tokens.canvas(ids_BC)
+        signal_BCD = mx.zeros_like(embeds_BCD) if signal_BCD is None else signal_BCD.astype(embeds_BCD.dtype)
+        h_BCD = self.self_conditioning(embeds_BCD, signal_BCD)
+        masks = self.decoder_masks(ids_BC.shape[1], cache, padding_BP)
+        offset = cache[0].offset
+        for layer, store in zip(self.layers, cache, strict=True):
+            h_BCD = layer.decode(h_BCD, masks[layer.self_attn.window], store.seen(), offset)
+            self._finish(layer, h_BCD)
+        return self.norm(h_BCD)
+
+    def signal(self, logits_BCV: mx.array) -> mx.array:
+        """The next step's signal from this step's logits: float32 [B, C, V] to floats [B, C, D]."""
+        return soft_from_logits(self.embed_tokens, logits_BCV, self.norm.dtype)
+
+    def logits(self, h_BCD: mx.array) -> mx.array:
+        """Hidden states [B, C, D] to capped logits, float32 [B, C, V]."""
+        return self.embed_tokens.head(h_BCD)
+
+
+def load(directory: Path, compute: str = "bfloat16", *, streaming: bool = False) -> DiffusionGemma:
+    """Open a checkpoint. Files and names are checked now, values when they are first used.
+
+    Args:
+        directory: holds config.json and safetensors.
+        compute: "bfloat16" or "float32", the dtype of activations and of every floating parameter.
+        streaming: hold one layer in memory at a time.
+
+    Raises:
+        ConfigError: `config.json` is refused.
+        CheckpointError: a file or a tensor is.
+    """
+    return DiffusionGemma(Weights(directory, configs.read(directory), compute), streaming=streaming)
