@@ -87,14 +87,17 @@ def _chart(verdicts: list[Verdict], bound: float) -> Chart:
 
     series = []
     for shift, mode in ((-step / 9, "forced"), (step / 9, "free")):
-        marks = []
+        marks, path, last = [], "", ""
         for place, verdict in sorted(worst.get(mode, {}).items()):
             ratio = _ratio(verdict, unit)
             y = height(ratio) if math.isfinite(ratio) else float(TOP)
             x = round(LEFT + (place + 0.5) * step + shift, 1)
             marks.append(Mark(x, y, verdict.status is Status.PASS, math.isfinite(ratio), _title(verdict)))
-        drawn = [f"{'L' if n else 'M'}{m.x:g} {m.y:g}" for n, m in enumerate(m for m in marks if m.finite)]
-        series.append((mode, tuple(marks), "".join(drawn)))
+            if math.isfinite(ratio):
+                prefix = f"{_pass_of(verdict.occurrence)}/"
+                path += f"{'L' if prefix == last else 'M'}{x:g} {y:g}"
+                last = prefix
+        series.append((mode, tuple(marks), path))
     base = TOP + plot
     names = _short(list(places), step)
     bands, rows = _bands(list(places), step, base + ROW * (2 if names else 1) + 1)
@@ -157,8 +160,8 @@ def _bands(names: list[str], step: float, y: float) -> tuple[tuple[Band, ...], i
     bands, used = [], 1
     for prefix, first, last in runs:
         left, right = LEFT + first * step, LEFT + last * step
-        key = names[first][len(prefix) :].lstrip("/").partition("=")[0]
-        label = f"{prefix} by {key}" if prefix and "=" in names[first][len(prefix) :] else prefix or key
+        key, keyed, _ = names[first][len(prefix) :].lstrip("/").partition("=")
+        label = " by ".join(part for part in (prefix, key if keyed else "") if part)
         row = next((n for n, end in enumerate(ends) if end <= left), None)
         if row is not None:
             ends[row] = left + len(label) * CHARACTER + 8

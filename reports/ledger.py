@@ -171,6 +171,8 @@ def _read_or_set_aside(path: Path) -> dict[str, str]:
 
 def _write(path: Path, lines: dict[str, str]) -> None:
     body = "".join(f"{json.dumps(name)}\t{lines[name]}\n" for name in sorted(lines)).encode()
+    for left in path.parent.glob(f".{path.name}.*"):  # the caller holds the lock: a writer of these was killed
+        left.unlink()
     handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(handle, "wb") as file:

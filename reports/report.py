@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +79,7 @@ class Report:
     manifests: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     canary: Mapping[str, str] = field(default_factory=dict)
-    differing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    differing: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 def excess(verdict: Verdict) -> float:

@@ -18,6 +18,8 @@ from reports.verdict import Status, Verdict, kind, line, number, overall, summar
 LINES = 5
 
 HEAD = ("stage", "state", "cases", "occurrences", "forced", "free", "gate", "tier", "time", "")
+#: What a narrow terminal goes without, first to go first.
+DROPPED = ("time", "occurrences", "cases", "gate")
 RIGHT = frozenset({"cases", "occurrences", "forced", "free", "time"})
 
 STYLES = {
@@ -47,18 +49,20 @@ def show(report: Report, file: TextIO | None = None, lines: int = LINES) -> None
         return
     console = Console(file=out, highlight=False)
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in HEAD:
-        table.add_column(name, justify="right" if name in RIGHT else "left", no_wrap=name in {"stage", "state"})
     rows = by_stage(report)
-    for stage, found in rows:
-        cells = _cells(report, stage, found)
-        style = STYLES.get(cells[1], "dim")
-        table.add_row(*(Text(cell, style=style if n == 1 else "") for n, cell in enumerate(cells)))
+    cells = [_cells(report, stage, found) for stage, found in rows]
+    kept = _fitting(cells, console.width)
+    for n in kept:
+        table.add_column(HEAD[n], justify="right" if HEAD[n] in RIGHT else "left", no_wrap=n < len(HEAD) - 1)
+    for row in cells:
+        table.add_row(*(Text(row[n], style=STYLES.get(row[n], "dim") if n == 1 else "") for n in kept))
     console.print(table)
     for stage, found in rows:
         for text in failing(stage, found, lines):
-            word, _, rest = text.partition(" ")
-            console.print(Text.assemble((f"{word} ", STYLES.get(word, "dim")), rest), soft_wrap=True)
+            word = text.partition(" ")[0]
+            shown = Text(text)
+            shown.stylize(STYLES.get(word, "dim"), 0, len(word) if word in STYLES else len(text))
+            console.print(shown, soft_wrap=True)
     for text in summary(report):
         status = overall(_statuses(report))
         console.print(Text(text, style=STYLES.get(str(status), "") if status else ""), soft_wrap=True)
@@ -68,7 +72,7 @@ def plain(report: Report, lines: int = LINES) -> str:
     """The same as aligned plain text, ending in a newline; failing verdicts stand under their stage's row."""
     rows = by_stage(report)
     cells = [_cells(report, stage, found) for stage, found in rows]
-    widths = [max(map(len, column)) for column in zip(HEAD, *cells, strict=True)]
+    widths = _widths(cells)
     out = [_aligned(HEAD, widths)]
     for (stage, found), row in zip(rows, cells, strict=True):
         out.append(_aligned(row, widths))
@@ -162,6 +166,20 @@ def _value(verdict: Verdict | None, worst: Verdict | None) -> str:
         return "-"
     other = "" if gate_of(verdict) == gate_of(worst) else f" ({gate_of(verdict)})"
     return number(verdict.value) + other
+
+
+def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
+    return [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
+
+
+def _fitting(rows: Sequence[Sequence[str]], width: int) -> list[int]:
+    """The columns that fit side by side in `width` characters, or all that may not be dropped."""
+    widths = _widths(rows)
+    kept = list(range(len(HEAD)))
+    for name in DROPPED:
+        if sum(widths[n] + 2 for n in kept) - 2 > width:
+            kept.remove(HEAD.index(name))
+    return kept
 
 
 def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:

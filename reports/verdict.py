@@ -186,16 +186,16 @@ def line(verdict: Verdict) -> str:
 
     `FAIL moe[encoder/layer=5].h exact: 7 differing bits (bound 0) at T=4, D=6: oracle -3.9958, port -3.9998`
     """
-    head = f"{verdict.status} {address(verdict)}"
+    gate = f" {kind(verdict.gate)}" if verdict.gate else ""
+    found = ""
+    if verdict.value is not None:
+        bound = "" if verdict.bound is None else f" (bound {number(verdict.bound)})"
+        found = f"{measured(verdict.gate, verdict.value)}{bound}"
+    found = " at ".join(part for part in (found, verdict.where) if part)
     detail = verdict.note
     if not detail and verdict.worst:
         detail = f"oracle {verdict.worst[0].oracle}, port {verdict.worst[0].port}"
-    if verdict.value is None:
-        return f"{head}: {detail}" if detail else head
-    bound = "" if verdict.bound is None else f" (bound {number(verdict.bound)})"
-    where = f" at {verdict.where}" if verdict.where else ""
-    tail = f": {detail}" if detail else ""
-    return f"{head} {kind(verdict.gate)}: {measured(verdict.gate, verdict.value)}{bound}{where}{tail}"
+    return ": ".join(part for part in (f"{verdict.status} {address(verdict)}{gate}", found, detail) if part)
 
 
 def summarize(verdicts: Iterable[Verdict]) -> dict[Status, int]:

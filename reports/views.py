@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -151,7 +152,12 @@ def _worst_of(verdicts: list[Verdict]) -> list[Verdict]:
 def _elements(found: Tally, axes: Mapping[str, list[str]]) -> list[Element]:
     """The worst elements, those of the verdicts furthest from their bounds first."""
     order = sorted(found.verdicts, key=lambda v: (SEVERITY.index(v.status), v.mode != "forced", -excess(v)))
-    return [Element(v, w, _index(w.index, axes.get(v.tensor, []))) for v in order for w in v.worst]
+    return [Element(v, w, _index(w.index, _axes(axes, v.tensor))) for v in order for w in v.worst]
+
+
+def _axes(axes: Mapping[str, list[str]], tensor: str) -> list[str]:
+    """A tensor's axes; `keys.3` may stand in the table as `keys.*`."""
+    return axes.get(tensor) or axes.get(f"{tensor.rpartition('.')[0]}.*", [])
 
 
 def _index(index: tuple[int, ...], axes: list[str]) -> str:
@@ -168,9 +174,13 @@ def _in_words(found: Tally) -> str:
     if all(kind(v.gate) == "exact" and v.status is Status.PASS for v in judged):
         return (
             f"Nothing differs: each of the {len(judged)} tensors compared is bit for bit the oracle's, "
-            f"in {len(found.cases)} cases and {len(found.occurrences)} occurrences."
+            f"over {_count(len(found.cases), 'case')} and {_count(len(found.occurrences), 'occurrence')}."
         )
     return "No verdict here came with differing elements."
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _split(flat: Mapping[str, Mapping[str, str]]) -> tuple[Pairs, list[tuple[str, Pairs]]]:
@@ -202,5 +212,8 @@ def slug(name: str) -> str:
 
 
 def file_name(model: str, stage: str) -> str:
-    """The file name of a stage's page."""
-    return f"{slug(model)}.{slug(stage)}.html"
+    """The file name of a stage's page; one too long for a file system is cut and told apart by its hash."""
+    name = f"{slug(model)}.{slug(stage)}"
+    if len(name) > 150:
+        name = f"{name[:100]}~{hashlib.sha256(name.encode()).hexdigest()[:24]}"
+    return f"{name}.html"
