@@ -5,10 +5,10 @@ Legend: B batch, T tokens, C canvas tokens, D hidden, H heads, G key-value heads
 
 import mlx.core as mx
 
-from .cache import Cache, Pair
+from .aliases import Mask, Pair
+from .cache import Cache
 from .config import TextConfig
 from .linear import Linear
-from .masks import Mask
 from .ops import RMSNorm, unit_rms
 from .rope import Rope
 from .weights import Scope

@@ -1,14 +1,15 @@
 """Tensors as they cross the model's borders: numpy outside, MLX inside, the same bits."""
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
 import mlx.core as mx
 import numpy as np
 
+from .aliases import Mask
 from .cache import Cache, GrowingCache, RotatingCache
-from .masks import Mask
 
 Trace = dict[str, np.ndarray]
 ABSENT = (0,)  # shape of a mask or a padding that is not there
@@ -126,3 +127,24 @@ def visible(cache: Cache) -> tuple[np.ndarray, np.ndarray]:
     if pair is None:
         raise ValueError("an empty cache shows nothing: run an encoder pass first")
     return to_numpy(pair[0]), to_numpy(pair[1])
+
+
+def cache_gives(cache: Cache, keys: mx.array, values: mx.array) -> Trace:
+    """What `kv_cache` reports of an updated cache."""
+    seen_keys, seen_values = visible(cache)
+    given = {"keys": to_numpy(keys), "values": to_numpy(values)}
+    return {**given, "seen_keys": seen_keys, "seen_values": seen_values, "cursor": cursor(cache)}
+
+
+def shown(caches: Sequence[Cache]) -> Trace:
+    """keys.* and values.* of every layer, as a canvas sees them."""
+    pairs = {str(i): visible(cache) for i, cache in enumerate(caches)}
+    keys = {f"keys.{name}": pair[0] for name, pair in pairs.items()}
+    return {**keys, **{f"values.{name}": pair[1] for name, pair in pairs.items()}}
+
+
+def by_id(experts: mx.array, weights: mx.array) -> Trace:
+    """A choice in canonical order: a set has none of its own."""
+    ids, joined = to_numpy(experts).astype(np.int32), to_numpy(weights)
+    order = np.argsort(ids, axis=-1)
+    return {"experts": np.take_along_axis(ids, order, -1), "weights": np.take_along_axis(joined, order, -1)}

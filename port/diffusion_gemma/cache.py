@@ -12,7 +12,8 @@ import mlx.core as mx
 
 from port.errors import PortError
 
-Pair = tuple[mx.array, mx.array]
+from .aliases import Pair
+
 _STEP = 256  # slots that a ring takes at a time, until it has its full length
 
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from port.errors import ConfigError, fetch_again
 
-from .validate import check_rope, check_text, check_vision
+from .quantization import read_map
+from .validate import check_rope, check_text, check_vision, section
 
 SLIDING = "sliding_attention"
 FULL = "full_attention"
@@ -25,7 +26,6 @@ _TOP_LEVEL = _BOOKKEEPING | {
     "audio_token_id", "boa_token_id", "bos_token_id", "eoa_token_id", "eoa_token_index", "optiq_vision", "pad_token_id",
     "quantization", "quantization_config", "tie_word_embeddings", "vision_soft_tokens_per_image",
 }  # fmt: skip
-_MODES = {"affine", "mxfp4", "mxfp8", "nvfp4"}
 
 
 def _pattern(layers: int) -> list[str]:
@@ -130,15 +130,6 @@ class VisionConfig:
 
 
 @dataclass(frozen=True)
-class Quantization:
-    """How one module's weight is packed: `bits` an element, `group_size` elements a scale, and the code's `mode`."""
-
-    bits: int
-    group_size: int
-    mode: str
-
-
-@dataclass(frozen=True)
 class ModelConfig:
     """The whole of `config.json`; `quantization` is its map as written, or None."""
 
@@ -156,78 +147,23 @@ class ModelConfig:
     dtype: str | None = None
     quantization: dict[str, Any] | None = field(default=None, metadata={"raw": True})
 
-    def packing(self, path: str) -> Quantization | None:
-        """What the map says of the module at `path`, by its full name in the checkpoint.
 
-        Returns:
-            its own entry; else the map's defaults; None where there is no map, or the entry is false.
-        """
-        entry = (self.quantization or {}).get(path, self.quantization)
-        if not isinstance(entry, dict):
-            return None if entry is not True else self.packing("")
-        return Quantization(entry["bits"], entry["group_size"], entry.get("mode", "affine"))
-
-    def names(self, path: str) -> bool:
-        """Whether the map has an entry of its own for the module at `path`."""
-        return path in (self.quantization or {})
-
-
-def _parse(cls: type, raw: dict[str, Any], known: set[str], section: str, path: Path) -> dict[str, Any]:
+def _parse(cls: type, raw: dict[str, Any], known: set[str], where: str, path: Path) -> dict[str, Any]:
     """Split a section into constructor arguments, refusing keys that nobody knows."""
     names = {f.name for f in fields(cls) if not f.metadata.get("raw")}
-    if unknown := sorted(set(raw) - names - known):
-        raise ConfigError(
-            str(path),
-            found=f"{section or 'the top level'} has the unknown key{'s' if len(unknown) > 1 else ''} {', '.join(unknown)}",
-            expected="only keys that this port knows, since an ignored one would change the model silently",
-            mend=fetch_again(path.parent, path.name),
-        )
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING}
-    if missing := sorted(required - set(raw)):
-        raise ConfigError(
-            str(path), found=f"{', '.join(missing)} is missing", expected="a section of settings", mend=fetch_again(path.parent, path.name)
-        )
-    return {name: value for name, value in raw.items() if name in names}
-
-
-def _section(raw: Any, section: str, path: Path) -> dict[str, Any]:
-    if not isinstance(raw, dict):
-        raise ConfigError(
-            str(path),
-            found=f"{section} is {json.dumps(raw)[:60]}",
-            expected="a JSON object",
-            mend=fetch_again(path.parent, path.name),
-        )
-    return raw
-
-
-def _quantization(raw: dict[str, Any], path: Path) -> dict[str, Any] | None:
-    """The quantization map, whole: bits and group size stated wherever an entry stands."""
-    quantization, twin = raw.get("quantization"), raw.get("quantization_config")
-    mend = fetch_again(path.parent, path.name)
-    if quantization is None:
-        if twin is not None:
-            raise ConfigError(
-                str(path), found="quantization_config stands alone", expected="an MLX map under quantization", mend=mend
-            )
-        return None
-    if twin is not None and twin != quantization:
-        raise ConfigError(
-            str(path), found="quantization and quantization_config differ", expected="one map, or two equal", mend=mend
-        )
-    for name, entry in {"quantization": quantization, **_section(quantization, "quantization", path)}.items():
-        if name in {"bits", "group_size", "mode"} or isinstance(entry, bool):
-            continue
-        entry = _section(entry, f"quantization.{name}", path)
-        bits, group, mode = entry.get("bits"), entry.get("group_size"), entry.get("mode", "affine")
-        if bits not in {2, 3, 4, 5, 6, 8} or group not in {16, 32, 64, 128} or mode not in _MODES:
+    for keys, found, expected in (
+        (set(raw) - names - known, "has the unknown key", "only keys that this port knows: an ignored one may matter"),
+        (required - set(raw), "lacks the key", "every section that the model is built from"),
+    ):
+        if keys:
             raise ConfigError(
                 str(path),
-                found=f"{name} has bits {bits}, group_size {group}, mode {mode}",
-                expected=f"bits of 2 to 6 or 8, group_size of 16, 32, 64 or 128, mode one of {', '.join(sorted(_MODES))}",
-                mend=mend,
+                found=f"{where} {found}{'s' if len(keys) > 1 else ''} {', '.join(sorted(keys))}",
+                expected=expected,
+                mend=fetch_again(path.parent, path.name),
             )
-    return quantization
+    return {name: value for name, value in raw.items() if name in names}
 
 
 def from_dict(raw: dict[str, Any], path: Path) -> ModelConfig:
@@ -240,7 +176,7 @@ def from_dict(raw: dict[str, Any], path: Path) -> ModelConfig:
     Raises:
         ConfigError: an unknown key, a wrong `model_type`, a missing section, or shapes that contradict each other.
     """
-    top = _parse(ModelConfig, _section(raw, "the file", path), _TOP_LEVEL, "", path)
+    top = _parse(ModelConfig, section(raw, "the file", path), _TOP_LEVEL, "the top level", path)
     if top.get("model_type") != "diffusion_gemma":
         raise ConfigError(
             str(path),
@@ -248,15 +184,15 @@ def from_dict(raw: dict[str, Any], path: Path) -> ModelConfig:
             expected="'diffusion_gemma'",
             mend=fetch_again(path.parent),
         )
-    text = _section(top["text_config"], "text_config", path)
+    text = section(top["text_config"], "text_config", path)
     top["text_config"] = TextConfig(**_parse(TextConfig, text, _BOOKKEEPING, "text_config", path))
     check_text(top["text_config"], path)
     check_rope(top["text_config"].rope_parameters, {SLIDING, FULL}, path)
     if top.get("vision_config") is not None:
-        vision = _section(top["vision_config"], "vision_config", path)
+        vision = section(top["vision_config"], "vision_config", path)
         top["vision_config"] = VisionConfig(**_parse(VisionConfig, vision, _BOOKKEEPING, "vision_config", path))
         check_vision(top["vision_config"], path)
-    return ModelConfig(**top, quantization=_quantization(raw, path))
+    return ModelConfig(**top, quantization=read_map(raw, path))
 
 
 def read(directory: Path) -> ModelConfig:

@@ -4,6 +4,8 @@ Legend: B batch, T prompt tokens, C canvas tokens, D hidden, H heads, G key-valu
 of a batch laid flat, E experts, K experts a token, V vocabulary.
 """
 
+# ruff: noqa: ARG001 -- every cut takes `at`, whether or not its stage looks at it.
+
 import dataclasses
 import hashlib
 import json
@@ -12,23 +14,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 
 from . import config as configs
 from . import model as models
 from .borders import (
     Trace,
-    cursor,
+    by_id,
+    cache_gives,
     flatten,
     mask_out,
     optional,
     restore,
     rows,
+    shown,
     text_bytes,
     to_mlx,
     to_numpy,
-    visible,
     written_out,
 )
 from .conditioning import confident_probabilities, entropic_probabilities, soft_from_logits, soft_from_table
@@ -130,13 +132,6 @@ def select_experts(model: DiffusionGemma, at: At, *, scores: np.ndarray) -> Trac
     return by_id(*_layer(model, at).router.select(to_mlx(scores)))
 
 
-def by_id(experts: mx.array, weights: mx.array) -> Trace:
-    """A choice in canonical order: a set has none of its own."""
-    ids, joined = to_numpy(experts).astype(np.int32), to_numpy(weights)
-    order = np.argsort(ids, axis=-1)
-    return {"experts": np.take_along_axis(ids, order, -1), "weights": np.take_along_axis(joined, order, -1)}
-
-
 def moe(model: DiffusionGemma, at: At, *, x: np.ndarray, experts: np.ndarray, weights: np.ndarray) -> Trace:
     """The weighted sum of the chosen experts [N, D]."""
     chosen = to_mlx(experts.astype(np.uint32))
@@ -190,13 +185,6 @@ def kv_cache(
     return cache_gives(cache, *cache.update(to_mlx(keys), to_mlx(values)))
 
 
-def cache_gives(cache: Any, keys: mx.array, values: mx.array) -> Trace:
-    """What `kv_cache` reports of an updated cache."""
-    seen_keys, seen_values = visible(cache)
-    given = {"keys": to_numpy(keys), "values": to_numpy(values)}
-    return {**given, "seen_keys": seen_keys, "seen_values": seen_values, "cursor": cursor(cache)}
-
-
 def _caches(model: DiffusionGemma, keys: Trace, values: Trace, cursors: np.ndarray, *, ordered: bool) -> list[Any]:
     windows = [block.self_attn.window for block in model.layers]
     names = [str(i) for i in range(len(windows))]
@@ -220,13 +208,6 @@ def encoder(
     caches = _caches(model, past_keys, past_values, cursors, ordered=False)
     h = model.encode(to_mlx(ids), caches, optional(padding))
     return {"h": to_numpy(h), **shown(caches)}
-
-
-def shown(caches: Any) -> Trace:
-    """keys.* and values.* of every layer, as a canvas sees them."""
-    pairs = {str(i): visible(cache) for i, cache in enumerate(caches)}
-    keys = {f"keys.{name}": pair[0] for name, pair in pairs.items()}
-    return {**keys, **{f"values.{name}": pair[1] for name, pair in pairs.items()}}
 
 
 def decoder_masks(

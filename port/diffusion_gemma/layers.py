@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
+from .aliases import Mask, Pair
 from .attention import Attention
-from .cache import Cache, Pair
+from .cache import Cache
 from .config import TextConfig
-from .masks import Mask
 from .mlp import MLP
 from .moe import Experts, Router
 from .ops import RMSNorm

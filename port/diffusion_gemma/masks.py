@@ -5,11 +5,9 @@ The three forms are chosen as the reference chooses them: they agree in value, b
 Legend: B batch, T tokens of an encoder pass, C canvas tokens, P prompt tokens, S keys.
 """
 
-from typing import Literal
-
 import mlx.core as mx
 
-Mask = mx.array | Literal["causal"] | None
+from .aliases import Mask
 
 
 def visible(tokens: int, offset: int, window: int | None) -> int:
@@ -24,7 +22,7 @@ def visible(tokens: int, offset: int, window: int | None) -> int:
 
 
 def _padding(padding_BP: mx.array, total: int, keys: int) -> mx.array:
-    """Padding of the last `keys` of `total` positions: what the prompt does not cover is real; booleans [B, 1, 1, keys]."""
+    """Booleans [B, 1, 1, keys] of the last `keys` of `total` positions; what the prompt does not cover is real."""
     batch, covered = padding_BP.shape
     real = mx.ones((batch, max(total - covered, 0)), dtype=mx.bool_)
     row_BS = mx.concatenate([padding_BP.astype(mx.bool_), real], axis=1)

@@ -9,11 +9,12 @@ from pathlib import Path
 import mlx.core as mx
 
 from . import config as configs
+from .aliases import Mask
 from .cache import Cache, GrowingCache, RotatingCache, StaticCache
 from .conditioning import SelfConditioning, soft_from_logits
 from .embed import Embedding
 from .layers import Layer
-from .masks import Mask, decoder_mask, encoder_mask
+from .masks import decoder_mask, encoder_mask
 from .ops import RMSNorm
 from .vision import VisionTower
 from .weights import Scope, Weights

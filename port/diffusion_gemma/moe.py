@@ -41,8 +41,8 @@ class Router:
             scores_NE: floats.
 
         Returns:
-            experts [N, K] of uint32; weights [N, K] in the dtype of the scores: softmax over the chosen ones alone, times
-            each expert's own scale.
+            experts [N, K] of uint32; weights [N, K] in the dtype of the scores: softmax over the chosen ones alone,
+            times each expert's own scale.
         """
         # Indices carry no gradient; saying so keeps the gathers differentiable in everything else.
         experts_NK = mx.stop_gradient(mx.argpartition(scores_NE, kth=-self._chosen, axis=-1)[..., -self._chosen :])

@@ -16,7 +16,7 @@ class Rope:
 
     Args:
         width: d.
-        settings: one entry of `rope_parameters`: `rope_type` (or `type`), `rope_theta`, `partial_rotary_factor`, `factor`.
+        settings: an entry of `rope_parameters`: `rope_type` or `type`, `rope_theta`, `partial_rotary_factor`, `factor`.
     """
 
     def __init__(self, width: int, settings: dict[str, Any]) -> None:

@@ -65,7 +65,8 @@ class Shard:
         length = int.from_bytes(self._map[:8], "little")
         if size < 8 or length > min(size - 8, _LONGEST_HEADER):
             raise self._refuse(
-                f"it has {size} bytes and announces a header of {length}", "a whole file: this one is truncated or damaged"
+                f"it has {size} bytes and announces a header of {length}",
+                "a whole file: this one is truncated or damaged",
             )
         self.slots = self._slots(self._header(length), 8 + length, size)
 
@@ -102,11 +103,15 @@ class Shard:
                 bytes_each = DTYPES[dtype][0]
             except (KeyError, TypeError, ValueError) as error:
                 raise self._refuse(
-                    f"its entry is {json.dumps(entry)[:120]}", f"shape, data_offsets and a dtype of {', '.join(DTYPES)}", name
+                    f"its entry is {json.dumps(entry)[:120]}",
+                    f"shape, data_offsets and a dtype of {', '.join(DTYPES)}",
+                    name,
                 ) from error
             if min(shape, default=0) < 0 or stop - start != math.prod(shape) * bytes_each:
                 raise self._refuse(
-                    f"{dtype} {list(shape)} lies in {stop - start} bytes", f"{math.prod(shape) * bytes_each} bytes", name
+                    f"{dtype} {list(shape)} lies in {stop - start} bytes",
+                    f"{math.prod(shape) * bytes_each} bytes",
+                    name,
                 )
             if stop > size:
                 raise self._refuse(
@@ -116,7 +121,9 @@ class Shard:
         end = base
         for slot in sorted(slots.values(), key=lambda s: (s.start, s.stop)):
             if slot.start != end:
-                raise self._refuse(f"it begins at byte {slot.start}", f"byte {end}, where the one before ends", slot.name)
+                raise self._refuse(
+                    f"it begins at byte {slot.start}", f"byte {end}, where the one before ends", slot.name
+                )
             end = slot.stop
         if end != size:
             raise self._refuse(f"it has {size} bytes", f"{end}, which is where its last tensor ends")
@@ -139,6 +146,8 @@ class Shard:
             if count := int(np.count_nonzero(broken)):
                 first = [int(n) for n in np.argwhere(broken)[0]]
                 raise self._refuse(
-                    f"{count} of {bits.size} values are NaN or infinite, the first at {first}", "finite weights", slot.name
+                    f"{count} of {bits.size} values are NaN or infinite, the first at {first}",
+                    "finite weights",
+                    slot.name,
                 )
         return mx.array(bits).view(dtype)

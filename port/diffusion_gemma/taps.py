@@ -3,8 +3,8 @@
 The product is not instrumented: for the length of a `with` block its classes' methods are wrapped, then put back.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import json
+from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
@@ -16,10 +16,13 @@ from .borders import (
     ABSENT,
     Trace,
     buffers,
+    by_id,
+    cache_gives,
     cursor,
     mask_in,
     number,
     optional,
+    shown,
     text_bytes,
     to_mlx,
     to_numpy,
@@ -34,30 +37,10 @@ from .masks import visible as visible_keys
 from .mlp import MLP
 from .model import DiffusionGemma
 from .moe import Experts, Router
+from .observe import Observer, wrapped
 from .rope import Rope
 
 Emit = Callable[[str, str, Trace, Trace], None]
-Observer = Callable[[Any, tuple[Any, ...], Callable[[], Any]], Any]
-
-
-@contextmanager
-def wrapped(observers: dict[tuple[type, str], Observer]) -> Iterator[None]:
-    """Let observers stand around methods: each gets the object, the arguments and the call itself, and returns its result."""
-    originals = {(cls, name): vars(cls)[name] for cls, name in observers}
-
-    def around(original: Callable[..., Any], observer: Observer) -> Callable[..., Any]:
-        def method(this: Any, *args: Any) -> Any:
-            return observer(this, args, lambda: original(this, *args))
-
-        return method
-
-    try:
-        for (cls, name), observer in observers.items():
-            setattr(cls, name, around(originals[cls, name], observer))
-        yield
-    finally:
-        for (cls, name), original in originals.items():
-            setattr(cls, name, original)
 
 
 def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
@@ -68,7 +51,7 @@ def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
         given = text_bytes(text)
         emit("tokenize", f"text={i}", {"text": given}, cuts.tokenize(model, {}, text=given))
     for i, messages in enumerate(plan["chats"]):
-        given = text_bytes(cuts.json.dumps(messages, ensure_ascii=False))
+        given = text_bytes(json.dumps(messages, ensure_ascii=False))
         emit("chat_template", f"chat={i}", {"messages": given}, cuts.chat_template(model, {}, messages=given))
     if plan["ids"] is not None:
         _Run(model, emit).whole(plan)
@@ -114,7 +97,7 @@ class _Run:
         self.prefix = prefix
         ins = {"ids": ids, "padding": padding, **self._states(lambda i: self._buffers(i, ids.shape[0]))}
         h = self.model.encode(to_mlx(ids), self.caches, optional(padding))
-        self.emit("encoder", prefix, ins, {"h": to_numpy(h), **cuts.shown(self.caches)})
+        self.emit("encoder", prefix, ins, {"h": to_numpy(h), **shown(self.caches)})
 
     def _denoise(self, prefix: str, step: dict[str, Any], logits: mx.array | None) -> mx.array:
         self.prefix = prefix
@@ -138,7 +121,9 @@ class _Run:
             formula = {"confidence": confident_probabilities, "entropy": entropic_probabilities}[kind]
             embedding = self.model.embed_tokens
             soft = soft_from_table(formula(logits), embedding.table.dense(), embedding.scale)
-        self.emit("soft_embeddings", f"{self.prefix}/from={kind}", {"logits": to_numpy(logits)}, {"soft": to_numpy(soft)})
+        self.emit(
+            "soft_embeddings", f"{self.prefix}/from={kind}", {"logits": to_numpy(logits)}, {"soft": to_numpy(soft)}
+        )
         return soft
 
     def _buffers(self, i: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
@@ -194,12 +179,12 @@ class _Run:
         def update(this: Cache, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
             ins = {**self._state(args[0]), "keys": to_numpy(args[0]), "values": to_numpy(args[1])}
             result = call()
-            self.emit("kv_cache", here(), ins, cuts.cache_gives(this, *result))
+            self.emit("kv_cache", here(), ins, cache_gives(this, *result))
             return result
 
         def select(_this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
             result = call()
-            self.emit("select_experts", here(), {"scores": to_numpy(args[0])}, cuts.by_id(*result))
+            self.emit("select_experts", here(), {"scores": to_numpy(args[0])}, by_id(*result))
             return result
 
         def experts(_this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:

@@ -63,7 +63,10 @@ def _json(path: Path) -> dict[str, Any]:
         raw = json.loads(_read(path, "a JSON object"))
     except ValueError as error:
         raise CheckpointError(
-            str(path), found=f"it is not JSON ({error})", expected="a JSON object", mend=fetch_again(path.parent, path.name)
+            str(path),
+            found=f"it is not JSON ({error})",
+            expected="a JSON object",
+            mend=fetch_again(path.parent, path.name),
         ) from error
     return raw if isinstance(raw, dict) else {}
 
@@ -102,7 +105,10 @@ class Tokens:
             self._tokenizer = Tokenizer.from_str(text)
         except Exception as error:  # the library raises nothing more precise
             raise CheckpointError(
-                str(path), found=f"it is no tokenizer ({error})", expected="a tokenizer", mend=fetch_again(directory, path.name)
+                str(path),
+                found=f"it is no tokenizer ({error})",
+                expected="a tokenizer",
+                mend=fetch_again(directory, path.name),
             ) from error
         # Files remember how they were last used; a prompt is never cut or filled up.
         self._tokenizer.no_truncation()

@@ -16,18 +16,34 @@ Rule = tuple[bool, str, Any, str]  # holds, key, what is, what should be
 _ROPE_KEYS = {"rope_type", "type", "rope_theta", "partial_rotary_factor", "factor"}
 
 
-def _enforce(rules: Iterable[Rule], section: str, path: Path) -> None:
+def _enforce(rules: Iterable[Rule], where: str, path: Path) -> None:
     for holds, key, found, expected in rules:
         if not holds:
             raise ConfigError(
                 str(path),
-                found=f"{section}.{key} is {json.dumps(found)}",
+                found=f"{where}.{key} is {json.dumps(found)}",
                 expected=expected,
                 mend=fetch_again(path.parent, path.name),
             )
 
 
-def _typed(config: Any, section: str, path: Path) -> None:
+def section(raw: Any, name: str, path: Path) -> dict[str, Any]:
+    """A JSON object, or a refusal.
+
+    Raises:
+        ConfigError: it is anything else.
+    """
+    if not isinstance(raw, dict):
+        raise ConfigError(
+            str(path),
+            found=f"{name} is {json.dumps(raw)[:60]}",
+            expected="a JSON object",
+            mend=fetch_again(path.parent, path.name),
+        )
+    return raw
+
+
+def _typed(config: Any, where: str, path: Path) -> None:
     """Every plain field has the type of its declaration; sizes and ids are whole numbers."""
     allowed = {"int": int, "float": (int, float), "bool": bool, "str": str}
     for f in fields(config):
@@ -36,7 +52,7 @@ def _typed(config: Any, section: str, path: Path) -> None:
         if base not in allowed or optional not in {"", "None"} or (optional and value is None):
             continue
         wrong = not isinstance(value, allowed[base]) or (isinstance(value, bool) and base != "bool")
-        _enforce([(not wrong, f.name, value, f"a value of type {base}")], section, path)
+        _enforce([(not wrong, f.name, value, f"a value of type {base}")], where, path)
 
 
 def check_text(text: "TextConfig", path: Path) -> None:
@@ -56,18 +72,14 @@ def check_text(text: "TextConfig", path: Path) -> None:
     _enforce(((getattr(text, k) > 0, k, getattr(text, k), "above 0") for k in positive), "text_config", path)
     kinds = text.layer_types or []
     known = {"sliding_attention", "full_attention"}
-    heads, full_kv = text.num_attention_heads, text.num_global_key_value_heads
+    heads, kv, full_kv = text.num_attention_heads, text.num_key_value_heads, text.num_global_key_value_heads
     rules: list[Rule] = [
         (text.model_type == "diffusion_gemma_text", "model_type", text.model_type, "'diffusion_gemma_text'"),
         (len(kinds) == text.num_hidden_layers, "layer_types", kinds, f"{text.num_hidden_layers} entries, one a layer"),
         (set(kinds) <= known, "layer_types", kinds, f"only {' and '.join(sorted(known))}"),
-        (heads % text.num_key_value_heads == 0, "num_key_value_heads", text.num_key_value_heads, f"a divisor of {heads}"),
-        (
-            full_kv is None or (full_kv > 0 and heads % full_kv == 0),
-            "num_global_key_value_heads",
-            full_kv,
-            f"null or a divisor of {heads}",
-        ),
+        (heads % kv == 0, "num_key_value_heads", kv, f"a divisor of {heads}"),
+        (not full_kv or heads % full_kv == 0, "num_global_key_value_heads", full_kv, f"a divisor of {heads}"),
+        (full_kv != 0, "num_global_key_value_heads", full_kv, "above 0, or null"),
         (text.head_dim % 2 == 0, "head_dim", text.head_dim, "an even number, as rotations need pairs"),
         ((text.global_head_dim or 0) % 2 == 0, "global_head_dim", text.global_head_dim, "an even number"),
         (text.top_k_experts <= text.num_experts, "top_k_experts", text.top_k_experts, f"at most {text.num_experts}"),
@@ -115,7 +127,7 @@ def check_rope(ropes: dict[str, Any] | None, kinds: set[str], path: Path) -> Non
         ConfigError: naming the layer kind and the key.
     """
     for kind, rope in (ropes or {}).items():
-        section = f"text_config.rope_parameters.{kind}"
+        where = f"text_config.rope_parameters.{kind}"
         mapped = isinstance(rope, dict)
         _enforce(
             [
@@ -123,7 +135,7 @@ def check_rope(ropes: dict[str, Any] | None, kinds: set[str], path: Path) -> Non
                 (mapped, "", rope, "a JSON object"),
                 (mapped and set(rope) <= _ROPE_KEYS, "", rope, f"only the keys {', '.join(sorted(_ROPE_KEYS))}"),
             ],
-            section,
+            where,
             path,
         )
         name = rope.get("type") or rope.get("rope_type", "default")
@@ -134,6 +146,6 @@ def check_rope(ropes: dict[str, Any] | None, kinds: set[str], path: Path) -> Non
                 (rope.get("rope_theta", 1.0) > 0, "rope_theta", rope.get("rope_theta"), "above 0"),
                 (0 <= fraction <= 1, "partial_rotary_factor", fraction, "from 0 to 1"),
             ],
-            section,
+            where,
             path,
         )

@@ -11,7 +11,8 @@ import mlx.core as mx
 
 from port.errors import CheckpointError, ConfigError, fetch_again
 
-from .config import ModelConfig, Quantization
+from .config import ModelConfig
+from .quantization import Quantization, packing
 from .shards import Shard, Slot
 
 INDEX = "model.safetensors.index.json"
@@ -119,12 +120,13 @@ class Weights:
         """
         if extra := sorted(set(self.slots) - set(self.params)):
             more = f", and {len(extra) - 1} more" if len(extra) > 1 else ""
-            raise self._refuse(extra[0], f"no part of the model uses it{more}", "no tensor that config.json has no place for")
+            raise self._refuse(extra[0], f"no part of the model uses it{more}", "only what config.json has a place for")
 
     def _refuse(self, name: str, found: str, expected: str) -> CheckpointError:
         slot = self.slots.get(name)
         where = slot.shard.path if slot else self.directory
-        return CheckpointError(f"{where}, tensor {name}", found=found, expected=expected, mend=fetch_again(self.directory))
+        mend = fetch_again(self.directory)
+        return CheckpointError(f"{where}, tensor {name}", found=found, expected=expected, mend=mend)
 
 
 class Scope:
@@ -148,10 +150,8 @@ class Scope:
 
     def packing(self) -> Quantization | None:
         """How this module's weight is packed: by its entry in the map, or by the map's defaults where it has scales."""
-        config = self.weights.config
-        if config.names(self.path) or f"{self.path}.scales" in self.weights.slots:
-            return config.packing(self.path)
-        return None
+        scaled = f"{self.path}.scales" in self.weights.slots
+        return packing(self.weights.config.quantization, self.path, scaled=scaled)
 
     def release(self) -> None:
         """Forget every array below this place."""
@@ -212,7 +212,10 @@ def _gather(directory: Path) -> dict[str, Slot]:
             if name in slots or not listed:
                 other = f"also in {slots[name].shard.path.name}" if name in slots else f"not listed there by {INDEX}"
                 raise CheckpointError(
-                    f"{shard.path}, tensor {stored}", found=f"it is {other}", expected="one place a tensor", mend=fetch_again(directory)
+                    f"{shard.path}, tensor {stored}",
+                    found=f"it is {other}",
+                    expected="one place a tensor",
+                    mend=fetch_again(directory),
                 )
             slots[name] = slot
     for stored, file in (index or {}).items():
