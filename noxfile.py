@@ -1,0 +1,138 @@
+"""How the project is run: `nox -l` lists the sessions, `nox -s NAME -- ...` hands arguments on.
+
+Environments are kept between calls; one is filled again only when `pyproject.toml` or `constraints.txt` changed.
+`nox -r` is never needed, `nox --no-reuse-existing-virtualenvs -s NAME` starts one over.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import nox
+
+ROOT = Path(__file__).parent
+LOCAL = "goldens/local"
+PINS = ("pyproject.toml", "constraints.txt")
+
+nox.needs_version = ">=2024.4"
+nox.options.sessions = ["parity"]
+nox.options.reuse_venv = "yes"
+nox.options.default_venv_backend = "venv"
+nox.options.stop_on_first_error = True
+
+
+@nox.session
+def parity(session: nox.Session) -> None:
+    """Judge the port against the recorded oracle: the whole table, one exit code. Arguments go to `harness run`."""
+    _install(session)
+    if _must_record(session):
+        session.log(f"recording the oracle here first, in an environment of its own, into {LOCAL}")
+        _oracle(session, "harness", "dump", "--out", LOCAL)
+        _recorded().write_text(_recorder())
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    command = [Path(session.bin) / "harness", "run", *(["--markdown", summary] if summary else []), *session.posargs]
+    session.log(" ".join(map(str, command[1:])))
+    code = subprocess.run(command, cwd=ROOT, check=False).returncode
+    if code:
+        raise SystemExit(code)  # nox would leave with 1 for every failure; the harness tells them apart
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the project's own tests. Arguments go to pytest: `nox -s tests -- -k stage=moe`."""
+    _install(session, "oracle", "test")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def goldens(session: nox.Session) -> None:
+    """Record the committed goldens again and fail if any byte of payload changed. Arguments go to `harness dump`."""
+    _install(session, "oracle")
+    session.run("harness", "dump", "--check", "--committed", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and formatting with ruff; `nox -s lint -- --fix` mends what can be mended."""
+    _install(session, "oracle", "test", "dev")
+    session.run("ruff", "check", *session.posargs, ".")
+    session.run("ruff", "format", *([] if "--fix" in session.posargs else ["--check"]), ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types of the harness with mypy, strictly."""
+    _install(session, "oracle", "test", "dev")
+    session.run("mypy", *session.posargs)
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Measure what the harness adds to the two models' own compute; prints a table and JSON."""
+    _install(session, "oracle", "test")
+    session.run("pytest", "benchmarks", "-q", *session.posargs)
+
+
+def _install(session: nox.Session, *extras: str) -> None:
+    """Install the checkout with `extras` at the pinned versions, unless this environment already has exactly that."""
+    project = f".[{','.join(extras)}]" if extras else "."
+    stamp = Path(session.virtualenv.location) / "installed"
+    wanted = _pins(extras)
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    session.install("-c", "constraints.txt", "-e", project)
+    stamp.write_text(wanted)
+
+
+def _pins(extras: tuple[str, ...]) -> str:
+    digest = hashlib.sha256(",".join(extras).encode())
+    for name in PINS:
+        digest.update((ROOT / name).read_bytes())
+    return digest.hexdigest() + "\n"
+
+
+def _must_record(session: nox.Session) -> bool:
+    """Whether no golden at hand was recorded on a numeric backend like this machine's, and says which primitives differ."""
+    printed = session.run("harness", "doctor", "--json", silent=True)
+    found: dict[str, Any] = json.loads(str(printed))["goldens"]
+    committed = found["committed"]
+    if committed["broken"] or committed["tier"] == "exact":
+        return False  # a damaged golden is for `harness run` to refuse
+    differing = ", ".join(committed["differs"]) or "there are none"
+    session.log(f"the committed goldens are not of this machine's numeric backend: {differing}")
+    mine = _recorded()
+    return found[LOCAL]["tier"] != "exact" or not mine.exists() or mine.read_text() != _recorder()
+
+
+def _recorded() -> Path:
+    """Notes what the local goldens were recorded by."""
+    return ROOT / LOCAL / "recorded-by"
+
+
+def _recorder() -> str:
+    """A digest of everything that decides what is recorded."""
+    digest = hashlib.sha256((ROOT / "constraints.txt").read_bytes())
+    checkpoint = ROOT / "goldens" / "nano" / "checkpoint"
+    sources = [path for folder in ("oracle", "goldens", "stages") for path in (ROOT / folder).rglob("*.py")]
+    for path in sorted([*sources, *checkpoint.iterdir()]):
+        digest.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return digest.hexdigest() + "\n"
+
+
+def _oracle(session: nox.Session, *command: str) -> None:
+    """Run a command of the checkout in a second environment, the only one that has the oracle."""
+    home = Path(session.virtualenv.location).with_name("oracle")
+    python = home / "bin" / "python"
+    if not python.exists():
+        session.run("python", "-m", "venv", str(home))
+    stamp, wanted = home / "installed", _pins(("oracle",))
+    if not stamp.exists() or stamp.read_text() != wanted:
+        install = ("-m", "pip", "install", "-q", "-c", "constraints.txt", "-e", ".[oracle]")
+        session.run(str(python), *install, external=True)
+        stamp.write_text(wanted)
+    session.run(str(home / "bin" / command[0]), *command[1:], external=True)
