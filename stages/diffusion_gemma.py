@@ -1,7 +1,7 @@
 """The table of DiffusionGemma: what each stage takes and gives, how close, and why. Nothing here but declarations.
 
-B batch, T prompt tokens, C canvas tokens, D hidden, H query heads, G key-value heads, S keys, d head size, N tokens of a
-batch laid flat, E experts, K experts a token, V vocabulary, L layers, P named rows. Occurrences: `encoder/layer=5`,
+B batch, T prompt tokens, C canvas tokens, D hidden, H query heads, G key-value heads, S keys, d head size, N tokens of
+a batch laid flat, E experts, K experts a token, V vocabulary, L layers, P named rows. Occurrences: `encoder/layer=5`,
 `encoder/chunk=1/...`, `canvas=1/encoder/...` (the cache extended by the finished canvas), `canvas=0/step=2/...`.
 """
 
@@ -9,10 +9,16 @@ from .gates import KL, Agreement, Exact, Within
 from .spec import Case, Out, Stage, Table
 
 SAME = Exact(because="no arithmetic: the same bytes on every backend")
-DECIDED = Agreement(0, scores="scores", because="decided on the oracle's own floats, so no rounding can excuse another choice")
-ONE_OP = Within(3, because="one rounding chain as long as the oracle's: another backend's order of sums may cost as much again")
+DECIDED = Agreement(
+    0, scores="scores", because="decided on the oracle's own floats, so no rounding can excuse another choice"
+)
+ONE_OP = Within(
+    3, because="one rounding chain as long as the oracle's: another backend's order of sums may cost as much again"
+)
 COMPOSED = Within(4, because="several rounded operations in sequence, each free to round the other way")
-STACKED = Within(6, because="whole stacks of layers, where an expert near a tie may be chosen otherwise on another backend")
+STACKED = Within(
+    6, because="whole stacks of layers, where an expert near a tie may be chosen otherwise on another backend"
+)
 
 MASK = {"mask": "B 1 Q S", "mask_kind": ""}
 PAST = {"past_keys": "B G S d", "past_values": "B G S d", "cursor": "I"}
@@ -32,7 +38,9 @@ stages = (
     Stage("chat_template", {"messages": "byte"}, {"text": Out("byte", portable=SAME)}),
     Stage("embed", {"ids": "B T"}, {"h": Out("B T D", portable=ONE_OP)}, after=("weights",)),
     Stage("rope", {"x": "B H T d", "offset": ""}, {"x": Out("B H T d", portable=ONE_OP)}, after=("config",)),
-    Stage("attention", {"x": "B T D", **MASK, **PAST}, {"h": Out("B T D", portable=COMPOSED)}, after=("weights", "rope")),
+    Stage(
+        "attention", {"x": "B T D", **MASK, **PAST}, {"h": Out("B T D", portable=COMPOSED)}, after=("weights", "rope")
+    ),
     Stage("mlp", {"x": "B T D"}, {"h": Out("B T D", portable=COMPOSED)}, after=("weights",)),
     Stage("router", {"h": "N D"}, {"scores": Out("N E", portable=ONE_OP)}, after=("weights",)),
     Stage(
@@ -98,11 +106,18 @@ stages = (
     Stage(
         "logits",
         {"h": "B C D"},
-        {"logits": Out("B C V", portable=KL(1e-3, because="a tenth of what 8-bit against bfloat16 weights cost at best"))},
+        {
+            "logits": Out(
+                "B C V", portable=KL(1e-3, because="a tenth of what 8-bit against bfloat16 weights cost at best")
+            )
+        },
         after=("embed",),
     ),
 )
 
+# What no window, padding or cache reaches: the cases about those leave it to the others.
+LOADED = ("config", "weights")
+LEFT = (*LOADED, "mlp", "router", "select_experts", "moe")
 FIRST_ONLY = (("none",),)
 ALL_SIGNALS = (("none", "logits", "confidence", "entropy"),)
 TEXTS = (
@@ -129,32 +144,113 @@ cases = (
         chats=CHATS,
         computes=("bfloat16",),
     ),
-    Case("short", "unsorted experts (48 and 64 assignments), every self-conditioning signal", tokens=12, blocks=ALL_SIGNALS, seed=1),
-    Case("window-2", "prompt two short of the window, within it with the canvas", tokens=22, blocks=FIRST_ONLY, seed=2, keep=(0, 5)),
-    Case("window-1", "the last prompt whose sliding keys are not trimmed", tokens=23, blocks=FIRST_ONLY, seed=3, keep=(0, 5)),
-    Case("window", "the first prompt whose sliding keys are trimmed", tokens=24, blocks=FIRST_ONLY, seed=4, keep=(0, 5)),
-    Case("window+1", "the first prompt that a sliding mask cuts", tokens=25, blocks=FIRST_ONLY, seed=5, keep=(0, 5)),
-    Case("long", "prompt of 2w+3: most of it out of the window", tokens=51, blocks=(("none", "logits"),), seed=6, keep=(4, 5)),
-    Case("padded", "left padding under an attention mask", tokens=30, padding=7, blocks=FIRST_ONLY, seed=7, keep=(0, 5)),
+    Case(
+        "short",
+        "few assignments (experts unsorted), every self-conditioning signal",
+        tokens=12,
+        canvas=6,
+        blocks=ALL_SIGNALS,
+        seed=1,
+        keep=(2,),
+    ),
+    Case(
+        "window-2",
+        "prompt < window < prompt and canvas together",
+        tokens=22,
+        canvas=8,
+        blocks=FIRST_ONLY,
+        seed=2,
+        keep=(0,),
+        leave=LEFT,
+    ),
+    Case(
+        "window-1",
+        "the last prompt whose sliding keys are not trimmed",
+        tokens=23,
+        canvas=8,
+        blocks=FIRST_ONLY,
+        seed=3,
+        keep=(1,),
+        leave=LEFT,
+    ),
+    Case(
+        "window",
+        "the first prompt whose sliding keys are trimmed; experts sorted from 64 assignments on",
+        tokens=24,
+        blocks=FIRST_ONLY,
+        seed=4,
+        keep=(5,),
+        leave=LOADED,
+    ),
+    Case(
+        "window+1",
+        "the first prompt that a sliding mask cuts",
+        tokens=25,
+        canvas=8,
+        blocks=FIRST_ONLY,
+        seed=5,
+        keep=(3,),
+        leave=LEFT,
+    ),
+    Case(
+        "long",
+        "prompt of 2w+3: most of it out of the window",
+        tokens=51,
+        canvas=8,
+        blocks=(("none", "logits"),),
+        seed=6,
+        keep=(4,),
+        leave=LEFT,
+    ),
+    Case(
+        "padded",
+        "left padding under an attention mask",
+        tokens=30,
+        canvas=6,
+        padding=7,
+        blocks=FIRST_ONLY,
+        seed=7,
+        keep=(0, 5),
+        leave=LEFT,
+    ),
     Case(
         "blocks",
         "the cache extended by finished canvases, its ring trimmed",
         tokens=20,
-        blocks=(("none",), ("none", "confidence"), ("none",)),
+        canvas=6,
+        blocks=(("none",), ("none",), ("none",)),
         seed=8,
-        keep=(1, 5),
+        keep=(4,),
+        leave=LEFT,
     ),
     Case(
         "chunks",
         "prefill in chunks, a last one of a single token written into the ring",
-        tokens=41,
-        chunks=(16, 3, 21, 1),
+        tokens=33,
+        canvas=6,
+        chunks=(16, 3, 13, 1),
         blocks=FIRST_ONLY,
         seed=9,
-        keep=(3, 5),
+        keep=(3,),
+        leave=LEFT,
     ),
-    Case("whole", "the same prompt as `chunks` in one pass", tokens=41, blocks=FIRST_ONLY, seed=9, keep=(3, 5)),
-    Case("experts", "63, 64 and 65 assignments: both sides of the sorting threshold", assignments=(63, 64, 65), seed=10),
+    Case(
+        "whole",
+        "the same prompt as `chunks` in one pass",
+        tokens=33,
+        canvas=6,
+        blocks=FIRST_ONLY,
+        seed=9,
+        keep=(4,),
+        leave=LEFT,
+    ),
+    Case(
+        "experts",
+        "63, 64 and 65 assignments: both sides of the sorting threshold",
+        assignments=(63, 64, 65),
+        seed=10,
+        leave=LOADED,
+    ),
     Case(
         "inline",
         "the older checkpoint layout: vision quantized within the shards",
@@ -163,6 +259,7 @@ cases = (
         blocks=FIRST_ONLY,
         seed=11,
         keep=(2,),
+        leave=LEFT[2:],
         computes=("bfloat16",),
     ),
 )

@@ -13,7 +13,7 @@ class UsageError(HarnessError):
     exit_code = 2
 
 
-class MissingGolden(HarnessError):
+class MissingGoldenError(HarnessError):
     """No golden answers the question."""
 
     exit_code = 3

@@ -91,7 +91,7 @@ class Exact:
     name: str = "exact"
     bound: float = 0.0
 
-    def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:
+    def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:  # noqa: ARG002
         """Count differing bits; the address is the element that is furthest off."""
         differing = bits(oracle) ^ bits(port)
         total = int(np.bitwise_count(differing).sum())
@@ -119,7 +119,9 @@ class Within:
         if not oracle.size:
             return Measured(0.0)
         if yardstick.delta is None and yardstick.noise is None:
-            return Measured(None, note="the golden holds no wide replay of this tensor; re-record it with `harness dump`")
+            return Measured(
+                None, note="the golden holds no wide replay of this tensor; re-record it with `harness dump`"
+            )
         gap = np.atleast_1d(wide(port) - wide(oracle))
         if yardstick.delta is None:
             own = np.full(gap.shape[:-1], yardstick.noise, np.float64)
@@ -150,7 +152,7 @@ class KL:
     because: str
     name: str = "kl"
 
-    def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:
+    def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:  # noqa: ARG002
         """Largest divergence over all positions."""
         if not oracle.size:
             return Measured(0.0)
@@ -197,26 +199,32 @@ class Agreement:
         if not oracle.size:
             return Measured(0.0)
         if oracle.dtype in FLOATS:
-            chosen, other, scores = wide(oracle).argmax(-1)[..., None], wide(port).argmax(-1)[..., None], oracle
+            scores = oracle
+            chosen, other = wide(oracle).argmax(-1)[..., None], wide(port).argmax(-1)[..., None]
         else:
             chosen, other = np.sort(oracle, axis=-1), np.sort(port, axis=-1)
-            scores = yardstick.ins.get(self.scores)
+            scores = yardstick.ins.get(self.scores, oracle)
         missed = np.any(chosen != other, axis=-1)
         rows = [tuple(int(i) for i in row) for row in np.argwhere(missed)]
         notes = [self._describe(row, chosen[row], other[row], scores, yardstick.noise) for row in rows[:8]]
         return Measured(float(len(rows)), rows[0] if rows else None, "; ".join(notes))
 
     @staticmethod
-    def _describe(row: tuple[int, ...], chosen: Tensor, other: Tensor, scores: Tensor | None, noise: float | None) -> str:
-        only, instead = sorted(set(chosen.tolist()) - set(other.tolist())), sorted(set(other.tolist()) - set(chosen.tolist()))
+    def _describe(row: tuple[int, ...], chosen: Tensor, other: Tensor, scores: Tensor, noise: float | None) -> str:
+        only, instead = (
+            sorted(set(chosen.tolist()) - set(other.tolist())),
+            sorted(set(other.tolist()) - set(chosen.tolist())),
+        )
         text = f"at {row} the oracle chose {only}, the port {instead}"
-        if scores is None or not only or not instead:
+        if scores.dtype not in FLOATS or not only or not instead:
             return text
-        kept, given = scores[(*row, only)], scores[(*row, instead)]
-        low, high = wide(kept).min(), wide(given).max()
+        candidates = scores[row]
+        low, high = wide(candidates[only]).min(), wide(candidates[instead]).max()
         margin = float(low - high)
         units = f", {margin / noise:.3g} times its noise" if noise else ""
-        return f"{text}, by a margin of {ulps(np.array(low, scores.dtype), np.array(high, scores.dtype)):.0f} ULP{units}"
+        return (
+            f"{text}, by a margin of {ulps(np.array(low, scores.dtype), np.array(high, scores.dtype)):.0f} ULP{units}"
+        )
 
 
 def ulps(a: Tensor, b: Tensor) -> float:

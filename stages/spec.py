@@ -77,6 +77,7 @@ class Case:
         chats: Conversations to render, as (role, content) pairs.
         seed: Of every draw that is an input.
         keep: Layers whose inner stages a committed golden holds; () keeps all.
+        leave: Stages that a committed golden leaves to other cases.
         computes: Compute dtypes it is recorded in.
     """
 
@@ -93,6 +94,7 @@ class Case:
     chats: tuple[tuple[tuple[str, str], ...], ...] = ()
     seed: int = 0
     keep: tuple[int, ...] = ()
+    leave: tuple[str, ...] = ()
     computes: tuple[str, ...] = ("bfloat16", "float32")
 
 

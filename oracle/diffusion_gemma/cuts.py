@@ -1,10 +1,9 @@
 """The reference's stages, one callable each: its own modules and functions, fed from outside.
 
-B batch, T tokens, C canvas, D hidden, H heads, G key-value heads, S cached keys, N = B*T, E experts, K experts a token, V vocabulary.
+B batch, T tokens, C canvas, D hidden, H heads, G key-value heads, S cached keys, N = B*T, E experts, K experts a token,
+V vocabulary.
 """
 
-import dataclasses
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import mlx.core as mx
 import numpy as np
 from optiq.vlm._mlxvlm.generate import diffusion as engine
 
+from .facts import chat_template, config, tokenize, weights
 from .reference import OracleError, Reference, load, widen
 from .state import is_full, mask_out, revive, visible, written_out
 from .tensors import to_mlx, to_numpy
@@ -21,7 +21,7 @@ from .watch import Watch
 Trace = dict[str, np.ndarray]
 At = Mapping[str, Any]
 
-__all__ = ["OracleError", "load", "load_wide"]
+__all__ = ["OracleError", "chat_template", "config", "load", "load_wide", "tokenize", "weights"]
 
 
 def load_wide(checkpoint: Path, compute: str, kind: str) -> Reference:
@@ -29,67 +29,9 @@ def load_wide(checkpoint: Path, compute: str, kind: str) -> Reference:
     return widen(checkpoint, compute, {"float64": mx.float64, "float32": mx.float32}[kind])
 
 
-def as_bytes(text: str) -> np.ndarray:
-    """Text as the harness holds it: uint8 UTF-8."""
-    return np.frombuffer(text.encode(), np.uint8).copy()
-
-
-def as_json(value: Any) -> np.ndarray:
-    """A JSON value as uint8 UTF-8."""
-    return as_bytes(json.dumps(value, ensure_ascii=False))
-
-
 def count(value: int) -> np.ndarray:
     """A 0-d int32."""
     return np.array(value, np.int32)
-
-
-def rows(texts: list[bytes], width: int) -> np.ndarray:
-    """Byte strings as a zero-padded uint8 matrix."""
-    if longest := max((text for text in texts if len(text) > width), key=len, default=b""):
-        raise OracleError(f"{longest!r} is longer than the {width} bytes that a row holds")
-    return np.frombuffer(b"".join(text.ljust(width, b"\0") for text in texts), np.uint8).reshape(len(texts), width)
-
-
-def config(reference: Reference, at: At) -> Trace:
-    """Every field of the parsed configuration, and the quantization map as the loader read it."""
-    fields = dict(_flat(dataclasses.asdict(reference.model.config)))
-    fields |= dict(_flat(reference.model._optiq_config.get("quantization") or {}, "quantization."))  # noqa: SLF001
-    names = sorted(fields)
-    values = [json.dumps(fields[name], sort_keys=True).encode() for name in names]
-    return {"names": rows([name.encode() for name in names], 128), "values": rows(values, 32)}
-
-
-def _flat(value: Any, prefix: str = "") -> Any:
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{prefix}{key}.")
-    elif isinstance(value, list | tuple):
-        for i, inner in enumerate(value):
-            yield from _flat(inner, f"{prefix}{i}.")
-    else:
-        yield prefix.removesuffix("."), value
-
-
-def weights(reference: Reference, at: At) -> Trace:
-    """Name and digest of every parameter the reference holds, at the checkpoint's own dtype."""
-    names = sorted(reference.digests)
-    digests = np.frombuffer(b"".join(bytes.fromhex(reference.digests[name]) for name in names), np.uint8)
-    return {"names": rows([name.encode() for name in names], 96), "digests": digests.reshape(len(names), 32)}
-
-
-def tokenize(reference: Reference, at: At, *, text: np.ndarray) -> Trace:
-    """Ids of a text, special tokens added."""
-    ids = reference.tokenizer.encode(text.tobytes().decode(), add_special_tokens=True)
-    return {"ids": np.array(ids, np.int32)}
-
-
-def chat_template(reference: Reference, at: At, *, messages: np.ndarray) -> Trace:
-    """A conversation as the prompt text that asks for the model's turn."""
-    text = reference.tokenizer.apply_chat_template(
-        json.loads(messages.tobytes()), tokenize=False, add_generation_prompt=True
-    )
-    return {"text": as_bytes(text)}
 
 
 def embed(reference: Reference, at: At, *, ids: np.ndarray) -> Trace:
@@ -189,9 +131,7 @@ def layer(
     scalars = reference.model.model.encoder.language_model.layers
     scalar = None if decoder else scalars[at["layer"]].layer_scalar
     form = mask_out(mask, mask_kind)
-    result = block(
-        to_mlx(h), form, cache, decoder=decoder, offset=_offset(at, cursor), layer_scalar=scalar
-    )
+    result = block(to_mlx(h), form, cache, decoder=decoder, offset=_offset(at, cursor), layer_scalar=scalar)
     return {"h": to_numpy(result)}
 
 

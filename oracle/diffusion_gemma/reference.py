@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
+from mlx import nn
 from mlx.utils import tree_flatten, tree_map
 from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
 from optiq.vlm import diffusion_gemma as optiq
@@ -81,11 +81,11 @@ def _cast(model: Any, dtype: mx.Dtype) -> None:
 
 
 def _dequantize(model: Any, dtype: mx.Dtype) -> None:
-    """Swap each quantized leaf for its plain twin. Dequantizing happens in `dtype`, so that it adds no rounding of its own."""
+    """Swap each quantized leaf for its plain twin."""
     for path, module in model.named_modules():
         if not isinstance(module, nn.QuantizedLinear | nn.QuantizedEmbedding | QuantizedSwitchLinear):
             continue
-        # MLX dequantizes in the dtype of the scales and knows no float64: float32 holds 8-bit code times bfloat16 scale exactly.
+        # MLX dequantizes in the scales' dtype and knows no float64; float32 holds code times bfloat16 scale exactly.
         weight = mx.dequantize(
             module.weight,
             module.scales.astype(mx.float32),

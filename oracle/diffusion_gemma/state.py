@@ -66,7 +66,7 @@ def mask_out(mask: np.ndarray, kind: np.ndarray) -> Any:
 
 
 def written_out(mask: Any, queries: int, keys: int) -> np.ndarray:
-    """A mask as booleans `[B, 1, Q, S]`, whichever form the reference chose. "causal" aligns the last query to the last key."""
+    """A mask as booleans `[B, 1, Q, S]`, whatever its form. "causal" aligns the last query to the last key."""
     if mask is None:
         return np.ones((1, 1, queries, keys), bool)
     if isinstance(mask, str):

@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from . import cuts
+from . import cuts, facts
 from .reference import Reference
 from .state import ABSENT, key_counts, mask_in, physical, visible, written_out
 from .tensors import to_mlx, to_numpy
@@ -18,14 +18,14 @@ Emit = Callable[[str, str, Trace, Trace], None]
 
 
 def run(reference: Reference, plan: dict[str, Any], emit: Emit) -> None:
-    """Execute `plan` on the reference and `emit(stage, occurrence, ins, outs)` at each border, in order of execution."""
+    """Execute `plan` on the reference; `emit(stage, occurrence, ins, outs)` at each border, in order of execution."""
     emit("config", "checkpoint", {}, cuts.config(reference, {}))
     emit("weights", "checkpoint", {}, cuts.weights(reference, {}))
     for i, text in enumerate(plan["texts"]):
-        takes = {"text": cuts.as_bytes(text)}
+        takes = {"text": facts.as_bytes(text)}
         emit("tokenize", f"text={i}", takes, cuts.tokenize(reference, {}, **takes))
     for i, messages in enumerate(plan["chats"]):
-        takes = {"messages": cuts.as_json(messages)}
+        takes = {"messages": facts.as_json(messages)}
         emit("chat_template", f"chat={i}", takes, cuts.chat_template(reference, {}, **takes))
     if plan["ids"] is not None:
         _Passes(reference, emit).run(plan)
@@ -184,15 +184,15 @@ class _Passes:
             self.emit("decoder", self.prefix, takes, {"h": to_numpy(result)})
 
         watch.on(self.encoder, "_embed_inputs", after=embedded)
-        watch.on(
-            self.encoder, "_make_encoder_masks", before=lambda _a, _k: self.caches[0].offset, after=encoder_masks
-        )
+        watch.on(self.encoder, "_make_encoder_masks", before=lambda _a, _k: self.caches[0].offset, after=encoder_masks)
         watch.on(self.decoder.self_conditioning, after=conditioned)
         watch.on(self.decoder, "_make_decoder_masks", after=decoder_masks)
         watch.on(self.decoder, "_embed_canvas", before=remember_ids, after=lambda *_: None)
         watch.on(self.decoder, after=decoded)
 
-    def _watch_layer(self, watch: Watch, i: int, layer: Any, cache: Any) -> None:
+    def _watch_layer(  # noqa: C901 -- one small hook a border, side by side
+        self, watch: Watch, i: int, layer: Any, cache: Any
+    ) -> None:
         attention = layer.self_attn
         held: dict[str, Any] = {}
 

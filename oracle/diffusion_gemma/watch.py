@@ -12,7 +12,7 @@ After = Callable[[tuple[Any, ...], dict[str, Any], Any, Any], None]
 class Watch:
     """A set of hooks on instances; active inside `with`.
 
-    `on(target, method, after, before)` calls `token = before(args, kwargs)` and then `after(args, kwargs, result, token)`.
+    `on(target, method, after, before)` calls `token = before(args, kwargs)`, then `after(args, kwargs, result, token)`.
     `instead(target, method, function)` answers the call with `function(*args, **kwargs)`.
     """
 

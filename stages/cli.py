@@ -1,0 +1,297 @@
+"""The command line: `harness list|run|dump|goldens|report|doctor`.
+
+Exit codes: 0 every verdict PASS; 1 a FAIL, LOCKED or INCONCLUSIVE; 2 usage; 3 STALE or missing golden; 4 ERROR.
+"""
+
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table as Grid
+
+from goldens import backend, canary, store
+from goldens.errors import GoldenError
+from reports import html, text
+from reports.verdict import Status, Verdict, exit_code, summarize
+
+from . import view
+from .errors import HarnessError, UsageError
+from .places import CACHE, COMMITTED, LOCAL, MODELS, PAGES, golden_path
+from .run import Answer, Question, Run
+from .spec import Table
+
+FOLDER = click.Path(path_type=Path, file_okay=False)
+MODEL = click.option("--model", type=click.Choice(MODELS), default=MODELS[0], show_default=True, help="Which table.")
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+CASE = click.option("--case", "cases", multiple=True, metavar="NAME", help="Only this case; may be repeated.")
+COMPUTE = click.option(
+    "--compute", "computes", multiple=True, type=click.Choice(("bfloat16", "float32")), help="Only this compute dtype."
+)
+
+
+class _Commands(click.Group):
+    """Turns the harness' own errors into one line and an exit code; a traceback only where it is asked for."""
+
+    def invoke(self, context: click.Context) -> Any:
+        """Run the command; see the class."""
+        try:
+            return super().invoke(context)
+        except (HarnessError, GoldenError) as error:
+            code = error.exit_code if isinstance(error, HarnessError) else 3
+            _fail(code, str(error))
+        except (click.exceptions.Exit, click.ClickException, click.Abort, SystemExit):
+            raise
+        except Exception as error:
+            if os.environ.get("LOCKSTEP_TRACEBACK"):
+                raise
+            _fail(4, f"{type(error).__name__}: {error}. See where with: LOCKSTEP_TRACEBACK=1 harness ...")
+
+
+def _fail(code: int, message: str) -> None:
+    if "--json" in sys.argv:
+        click.echo(json.dumps({"schema": 1, "error": message, "verdicts": [], "summary": {}}))
+    click.echo(f"error: {message}", err=True)
+    sys.exit(code)
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Hold a port to its oracle, stage by stage."""
+
+
+def table_of(model: str) -> Table:
+    """The table of a model, by name."""
+    table: Table = import_module(f"stages.{model}").TABLE
+    return table
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """What is being done now, on a terminal; nothing elsewhere."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _message: None
+        return
+    with console.status("starting") as status:
+        yield status.update
+
+
+@main.command()
+@click.argument("stages", nargs=-1, metavar="[STAGE]...")
+@MODEL
+@CASE
+@COMPUTE
+@click.option("--checkpoint", type=click.Path(path_type=Path), help="Judge the port on this checkpoint directory.")
+@click.option("--goldens", type=FOLDER, help="Judge against the goldens in this folder.")
+@click.option("--tier", type=click.Choice(("exact", "portable")), help="Gates of this tier, whatever the canary says.")
+@click.option("--free", "mode", flag_value="free", help="Only the verdicts of the port's ordinary run.")
+@click.option("--forced", "mode", flag_value="forced", help="Only the verdicts of stages fed the oracle's inputs.")
+@click.option("--again", is_flag=True, help="Judge anew what the ledger already holds.")
+@click.option("--pages/--no-pages", default=True, help="Write the HTML pages when the whole table was judged.")
+@click.option("--markdown", type=click.Path(path_type=Path), help="Append the table, as Markdown, to this file.")
+@JSON
+def run(
+    stages: tuple[str, ...],
+    model: str,
+    cases: tuple[str, ...],
+    computes: tuple[str, ...],
+    checkpoint: Path | None,
+    goldens: Path | None,
+    tier: str | None,
+    mode: str | None,
+    again: bool,
+    pages: bool,
+    markdown: Path | None,
+    as_json: bool,
+) -> None:
+    """Judge stages (default: all), and first whatever they wait for that holds no current PASS."""
+    table = table_of(model)
+    modes = (mode,) if mode else ("forced", "free")
+    question = Question(stages, cases, computes, goldens, checkpoint, tier, modes, again)
+    with _progress() as progress:
+        answer = Run(table, question, progress).answer()
+    report = view.report(table, answer, question)
+    if as_json:
+        click.echo(json.dumps(_document(answer, answer.verdicts)))
+    else:
+        text.show(report)
+    if markdown:
+        with markdown.open("a") as file:
+            file.write(text.markdown(report))
+    if pages and not (stages or cases or computes or mode):
+        index = html.write(PAGES, report)[0]
+        if not as_json:
+            click.echo(f"report: {index.relative_to(Path.cwd()) if index.is_relative_to(Path.cwd()) else index}")
+    sys.exit(exit_code(answer.verdicts))
+
+
+def _document(answer: Answer, verdicts: list[Verdict]) -> dict[str, Any]:
+    tiers = sorted({row.tier for row in verdicts})
+    return {
+        "schema": 1,
+        "tier": tiers[0] if len(tiers) == 1 else tiers,
+        "backend": {**backend.describe(), "differs": answer.differs},
+        "verdicts": [row.to_json() for row in verdicts],
+        "summary": {str(status): count for status, count in summarize(verdicts).items()},
+    }
+
+
+@main.command("list")
+@MODEL
+@JSON
+def list_(model: str, as_json: bool) -> None:
+    """Show the table: stages, what unlocks them, cases, last verdict."""
+    table = table_of(model)
+    answer = Run(table, Question()).recall()
+    rows = view.listing(table, answer)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "models": {model: rows}}))
+        return
+    grid = Grid("stage", "after", "state", "cases", "occurrences", box=None, title=model, title_justify="left")
+    for row in rows:
+        cells = (row["name"], ", ".join(row["after"]), row["state"], str(len(row["cases"])), str(row["occurrences"]))
+        grid.add_row(*cells)
+    Console(width=None if sys.stdout.isatty() else 140).print(grid)
+
+
+@main.command()
+@MODEL
+def report(model: str) -> None:
+    """Rebuild the HTML pages from the ledger, without judging anything."""
+    table = table_of(model)
+    answer = Run(table, Question()).recall()
+    click.echo(f"report: {html.write(PAGES, view.report(table, answer, Question()))[0]}")
+
+
+@main.command()
+@MODEL
+@CASE
+@COMPUTE
+@click.option("--out", type=FOLDER, default=LOCAL, help="Folder to write to (default: goldens/local).")
+@click.option("--committed", is_flag=True, help="Write to the committed goldens.")
+@click.option("--full", is_flag=True, help="Keep every layer and stage, not only what the case keeps.")
+@click.option("--check", is_flag=True, help="Record aside and compare with what is there; write nothing.")
+def dump(
+    model: str, cases: tuple[str, ...], computes: tuple[str, ...], out: Path, committed: bool, full: bool, check: bool
+) -> None:
+    """Record goldens from the oracle on this machine."""
+    from . import dump as recorder  # noqa: PLC0415 -- judging needs no recorder
+
+    table = table_of(model)
+    if unknown := set(cases) - {case.name for case in table.cases}:
+        raise UsageError(f"no case of {model} is called {min(unknown)!r}; see: harness list")
+    folder = COMMITTED if committed else out
+    changed: list[str] = []
+    with _progress() as progress, tempfile.TemporaryDirectory() as aside:
+        for case, compute in recorder.wanted(table, cases, computes):
+            target = Path(aside) if check else folder
+            target.mkdir(parents=True, exist_ok=True)
+            path = recorder.record(table, case, compute, target, full=full, progress=progress)
+            if check:
+                changed += _changes(golden_path(folder, model, case.name, compute), path)
+            else:
+                click.echo(f"{path.name}  {path.stat().st_size:,} bytes")
+    if changed:
+        raise GoldenError(path=folder, cause=f"recording again gives another payload: {'; '.join(changed[:8])}")
+    if check:
+        click.echo("recorded again: every byte of payload is the same")
+
+
+def _changes(old: Path, new: Path) -> list[str]:
+    if not old.exists():
+        return [f"{old.name} is not there"]
+    with store.Golden.open(old) as before, store.Golden.open(new) as after:
+        was, now = before.payload(), after.payload()
+    return [f"{old.name}:{name}" for name in sorted(was.keys() | now.keys()) if was.get(name) != now.get(name)]
+
+
+@main.group()
+def goldens() -> None:
+    """What is recorded, and whether it is whole."""
+
+
+@goldens.command("ls")
+@click.option("--goldens", "folder", type=FOLDER, default=COMMITTED, help="Which folder.")
+@JSON
+def goldens_ls(folder: Path, as_json: bool) -> None:
+    """List recorded goldens."""
+    rows = []
+    here = canary.canary(CACHE)
+    for path in sorted(folder.glob("*.h5")):
+        with store.Golden.open(path) as golden:
+            facts = golden.manifest
+            rows.append(
+                {
+                    "file": path.name,
+                    "model": facts["model"],
+                    "case": facts["case"]["name"],
+                    "compute": facts["compute"],
+                    "oracle": f"{facts['oracle']['name']} {facts['oracle']['version']}",
+                    "kept": facts["kept"],
+                    "stages": len(golden.stages()),
+                    "occurrences": sum(len(golden.occurrences(stage)) for stage in golden.stages()),
+                    "bytes": path.stat().st_size,
+                    "differs": canary.differing(facts["canary"], here),
+                }
+            )
+    if not rows:
+        raise GoldenError(path=folder, cause="there is no golden in this folder")
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "goldens": rows}))
+        return
+    grid = Grid("file", "oracle", "stages", "occurrences", "bytes", "this machine", box=None)
+    for row in rows:
+        same = "exact" if not row["differs"] else f"portable ({len(row['differs'])} primitives differ)"
+        cells = (row["file"], row["oracle"], row["stages"], row["occurrences"], f"{row['bytes']:,}", same)
+        grid.add_row(*(str(cell) for cell in cells))
+    Console(width=None if sys.stdout.isatty() else 140).print(grid)
+
+
+@goldens.command("verify")
+@click.option("--goldens", "folder", type=FOLDER, default=COMMITTED, help="Which folder.")
+@JSON
+def goldens_verify(folder: Path, as_json: bool) -> None:
+    """Read every tensor of every golden and check it against its checksums."""
+    broken: dict[str, str] = {}
+    paths = sorted(folder.glob("*.h5"))
+    if not paths:
+        raise GoldenError(path=folder, cause="there is no golden in this folder")
+    for path in paths:
+        try:
+            store.verify(path)
+        except GoldenError as error:
+            broken[path.name] = str(error)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "whole": len(paths) - len(broken), "broken": broken}))
+    else:
+        for message in broken.values():
+            click.echo(f"{Status.STALE} {message}")
+        click.echo(f"{len(paths) - len(broken)} of {len(paths)} goldens are whole")
+    sys.exit(3 if broken else 0)
+
+
+@main.command()
+@JSON
+def doctor(as_json: bool) -> None:
+    """Describe this machine: backend, canary against the goldens, versions, and what to do."""
+    found = view.diagnosis(CACHE, COMMITTED, LOCAL)
+    if as_json:
+        click.echo(json.dumps({"schema": 1, **found}))
+        return
+    for name, value in found["backend"].items():
+        click.echo(f"{name:12} {value}")
+    for folder, state in found["goldens"].items():
+        click.echo(f"{folder:12} {state['text']}")
+    click.echo(f"{'do':12} {found['do']}")
+
+
+if __name__ == "__main__":
+    main()

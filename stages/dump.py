@@ -1,0 +1,184 @@
+"""Record goldens from the oracle: one ordinary run, every cut replayed on it, and the oracle's own rounding."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from goldens import manifest, store
+
+from . import sides
+from .cases import plan
+from .errors import HarnessError
+from .gates import FLOATS, Tensor, bits, wide
+from .places import checkpoint_path, golden_path
+from .spec import Case, Table
+
+Trace = dict[str, Any]
+Border = tuple[str, str]
+Progress = Callable[[str], None]
+
+
+class ReplayError(HarnessError):
+    """A cut does not reproduce the tap it was cut from: the cut is wrong, and nothing is written."""
+
+
+@dataclass(frozen=True)
+class Tap:
+    """One crossing of a border in the oracle's ordinary run."""
+
+    stage: str
+    occurrence: str
+    ins: Trace
+    outs: Trace
+
+
+def record(table: Table, case: Case, compute: str, folder: Path, *, full: bool, progress: Progress) -> Path:
+    """Record one case in one compute dtype; returns the golden's path.
+
+    The oracle runs through its public door with taps at the borders; each cut is then replayed on its tapped inputs and
+    must give its tapped outputs bit for bit; a wide replay gives its rounding, forced and free.
+
+    Raises:
+        ReplayError: a cut and its tap disagree.
+    """
+    cuts, taps = sides.cuts("oracle", table.model), sides.taps("oracle", table.model)
+    checkpoint = checkpoint_path(case.checkpoint)
+    todo = plan(case, json.loads((checkpoint / "config.json").read_text()))
+    name = f"{case.name}/{compute}"
+
+    progress(f"{name}: loading the oracle")
+    model = cuts.load(checkpoint, compute)
+    run: list[Tap] = []
+    progress(f"{name}: its ordinary run")
+    taps.run(model, todo, lambda *crossing: run.append(Tap(*crossing)))
+    kept = [tap for tap in run if full or _keeps(case, tap)]
+    _check_covered(table, run)
+
+    progress(f"{name}: replaying {len(kept)} cuts")
+    for tap in kept:
+        _replay(table, cuts, model, tap)
+
+    progress(f"{name}: wide replay")
+    yardsticks = _Wide(table, case, compute, todo)
+    path = golden_path(folder, table.model, case.name, compute)
+    facts = manifest.collect(
+        model=table.model,
+        case=asdict(case),
+        compute=compute,
+        seed=case.seed,
+        checkpoint=checkpoint,
+        table_digest=table.border_digest(),
+        oracle_package="mlx-optiq",
+        recorder=[Path(__file__).parent, Path(str(cuts.__file__)).parent],
+        kept="all" if full else f"layers {list(case.keep) or 'all'} without {list(case.leave)}",
+    )
+    with store.writing(path, facts) as golden:
+        for tap in kept:
+            deltas, noise = yardsticks.of(tap)
+            golden.put(tap.stage, tap.occurrence, ins=tap.ins, outs=tap.outs, wide=deltas, noise=noise)
+    return path
+
+
+def _keeps(case: Case, tap: Tap) -> bool:
+    at = sides.parse(tap.occurrence)
+    layer_kept = not case.keep or "direct" in at or at.get("layer", case.keep[0]) in case.keep
+    return layer_kept and tap.stage not in case.leave
+
+
+def _check_covered(table: Table, run: list[Tap]) -> None:
+    """Every border reported is one of the table's, tensor for tensor."""
+    for tap in run:
+        stage = table[tap.stage]
+        named = {f"{n.rpartition('.')[0]}.*" if "." in n else n for n in tap.ins}
+        if named != set(stage.takes):
+            raise HarnessError(
+                f"{tap.stage}[{tap.occurrence}] took {sorted(named)}, the table says {sorted(stage.takes)}"
+            )
+        if unknown := [n for n in tap.outs if stage.out(n) is None]:
+            raise HarnessError(f"{tap.stage}[{tap.occurrence}] gave {unknown[0]!r}, which the table does not know")
+
+
+def _replay(table: Table, cuts: Any, model: Any, tap: Tap) -> None:
+    again = sides.call(cuts, model, table[tap.stage], tap.occurrence, tap.ins)
+    where = f"{tap.stage}[{tap.occurrence}]"
+    if again.keys() != tap.outs.keys():
+        raise ReplayError(f"the oracle's cut of {where} gives {sorted(again)}, its run gave {sorted(tap.outs)}")
+    for name, tensor in tap.outs.items():
+        same = again[name].dtype == tensor.dtype and again[name].shape == tensor.shape
+        if not same or not np.array_equal(bits(again[name]), bits(tensor)):
+            raise ReplayError(
+                f"the oracle's cut of {where} does not reproduce {name!r} of its own run bit for bit: "
+                f"mend oracle/{table.model}/cuts.py or taps.py; nothing was written"
+            )
+
+
+class _Wide:
+    """The oracle's own rounding: each kept cut once more, wide, and one free wide run."""
+
+    def __init__(self, table: Table, case: Case, compute: str, todo: dict[str, Any]) -> None:
+        self._table, self._cuts = table, sides.cuts("oracle", table.model)
+        checkpoint = checkpoint_path(case.checkpoint)
+        self._models = {kind: self._cuts.load_wide(checkpoint, compute, kind) for kind in ("float64", "float32")}
+        self._free: dict[Border, Trace] = {}
+        sides.taps("oracle", table.model).run(self._models["float32"], todo, self._remember)
+
+    def _remember(self, stage: str, occurrence: str, _ins: Trace, outs: Trace) -> None:
+        self._free[stage, occurrence] = outs
+
+    def of(self, tap: Tap) -> tuple[Trace, dict[str, dict[str, Any]]]:
+        """(wide minus oracle, {"forced", "free", "kind"} of rms) for each float output of a tap."""
+        floats = {name: tensor for name, tensor in tap.outs.items() if tensor.dtype in FLOATS and tensor.size}
+        if not floats:
+            return {}, {}
+        kind, outs = self._widest(tap)
+        free = self._free.get((tap.stage, tap.occurrence), {})
+        deltas: Trace = {}
+        noise: dict[str, dict[str, Any]] = {}
+        for name, tensor in floats.items():
+            delta = wide(outs[name]) - wide(tensor)
+            out = self._table[tap.stage].out(name)
+            if out is not None and out.portable.name == "within":
+                deltas[name] = _four_bits(delta)
+            travelled = None
+            if name in free and free[name].shape == tensor.shape:
+                travelled = _rms(wide(free[name]) - wide(tensor))
+            noise[name] = {"forced": _rms(delta), "free": travelled, "kind": kind}
+        return deltas, noise
+
+    def _widest(self, tap: Tap) -> tuple[str, Trace]:
+        for kind in self._models:
+            ins = {name: self._widened(tensor, kind) for name, tensor in tap.ins.items()}
+            try:
+                stage = self._table[tap.stage]
+                return kind, sides.call(self._cuts, self._models[kind], stage, tap.occurrence, ins)
+            except (ValueError, RuntimeError) as refused:
+                # MLX's CPU has no float64 for some of its primitives (its gather matmul, for one).
+                last = refused
+        raise HarnessError(f"no wide replay of {tap.stage}[{tap.occurrence}] is possible here: {last}")
+
+    @staticmethod
+    def _widened(tensor: Tensor, kind: str) -> Tensor:
+        return tensor.astype(kind) if tensor.dtype in FLOATS else tensor
+
+
+def _four_bits(delta: Tensor) -> Tensor:
+    """Rounded to four significant bits: a yardstick is read to no more, and packs to half the size."""
+    mantissa, exponent = np.frexp(delta)
+    rounded: Tensor = np.ldexp(np.round(mantissa * 16) / 16, exponent)
+    return rounded
+
+
+def _rms(gap: Tensor) -> float:
+    return float(np.sqrt(np.mean(gap**2)))
+
+
+def wanted(table: Table, names: tuple[str, ...], computes: tuple[str, ...]) -> Iterator[tuple[Case, str]]:
+    """The (case, compute) pairs of a table that a command asked for; all where it named none."""
+    for case in table.cases:
+        for compute in case.computes:
+            if (not names or case.name in names) and (not computes or compute in computes):
+                yield case, compute

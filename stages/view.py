@@ -1,0 +1,112 @@
+"""What a run found, in the shapes that the reports and the listings want."""
+
+from pathlib import Path
+from typing import Any
+
+from goldens import backend, canary, manifest
+from goldens.errors import GoldenError
+from goldens.store import Golden
+from reports.report import Gate, Report, StageInfo, Tensor
+from reports.verdict import Status, overall
+
+from .run import Answer, Question
+from .spec import Stage, Table
+
+
+def states(table: Table, answer: Answer) -> dict[str, Status | None]:
+    """One status a stage: the worst of its verdicts; None where it has none."""
+    return {
+        stage.name: overall(row.status for row in answer.verdicts if row.stage == stage.name) for stage in table.stages
+    }
+
+
+def report(table: Table, answer: Answer, question: Question) -> Report:
+    """The stages that a run looked at, for the renderers."""
+    standing = states(table, answer)
+    shown = [stage for stage in table.stages if standing[stage.name] is not None]
+    return Report(
+        stages=tuple(_info(table, stage, standing[stage.name], answer) for stage in shown),
+        verdicts=tuple(answer.verdicts),
+        tier=question.tier or "exact",
+        manifests=answer.manifests,
+        environment={**backend.describe(), **{f"package {k}": v for k, v in manifest.packages().items()}},
+        canary=answer.canary,
+        differing={case: names for case, names in answer.differs.items() if names},
+    )
+
+
+def _info(table: Table, stage: Stage, state: Status | None, answer: Answer) -> StageInfo:
+    return StageInfo(
+        model=table.model,
+        name=stage.name,
+        after=stage.after,
+        state=state,
+        waits_for=answer.waits.get(stage.name, ()),
+        takes=tuple(Tensor(name, axes) for name, axes in stage.takes.items()),
+        gives=tuple(
+            Tensor(
+                name,
+                out.axes,
+                tuple(
+                    Gate(t, g.name, g.bound, g.because) for t, g in (("exact", out.exact), ("portable", out.portable))
+                ),
+            )
+            for name, out in stage.gives.items()
+        ),
+        command=f"harness run {stage.name}",
+        seconds=answer.seconds.get(stage.name, 0.0),
+        fresh=stage.name in answer.fresh,
+    )
+
+
+def listing(table: Table, answer: Answer) -> list[dict[str, Any]]:
+    """The rows of `harness list`."""
+    standing = states(table, answer)
+    rows = []
+    for stage in table.stages:
+        mine = [row for row in answer.verdicts if row.stage == stage.name]
+        rows.append(
+            {
+                "name": stage.name,
+                "after": list(stage.after),
+                "state": str(standing[stage.name] or Status.LOCKED),
+                "cases": answer.cases.get(stage.name, []),
+                "occurrences": answer.occurrences.get(stage.name, 0),
+                "passed": sum(row.status is Status.PASS for row in mine),
+            }
+        )
+    return rows
+
+
+def diagnosis(cache: Path, *folders: Path) -> dict[str, Any]:
+    """This machine's backend, and which tier each folder of goldens can be judged in here."""
+    here = canary.canary(cache)
+    found: dict[str, Any] = {}
+    for folder in folders:
+        name = f"goldens/{folder.name}" if folder.name == "local" else "committed"
+        paths = sorted(folder.glob("*.h5"))
+        differs: set[str] = set()
+        broken = []
+        for path in paths:
+            try:
+                with Golden.open(path) as golden:
+                    differs.update(canary.differing(golden.manifest["canary"], here))
+            except GoldenError as error:
+                broken.append(str(error))
+        found[name] = {"files": len(paths), "differs": sorted(differs), "broken": broken}
+        found[name]["tier"] = None if broken or not paths else "portable" if differs else "exact"
+        found[name]["text"] = _text(found[name])
+    usable = any(state["tier"] == "exact" for state in found.values())
+    do = "harness run" if usable else "harness dump   (records on this machine; needs: pip install -e '.[oracle]')"
+    return {"backend": {**backend.describe(), **manifest.packages()}, "goldens": found, "exact": usable, "do": do}
+
+
+def _text(state: dict[str, Any]) -> str:
+    if state["broken"]:
+        return f"{len(state['broken'])} of {state['files']} are broken: {state['broken'][0]}"
+    if not state["files"]:
+        return "none"
+    if state["differs"]:
+        names = ", ".join(state["differs"])
+        return f"{state['files']} goldens of another numeric backend; these primitives differ: {names}"
+    return f"{state['files']} goldens, judged in the exact tier"
