@@ -1,7 +1,7 @@
 """Tensors as they cross the model's borders: numpy outside, MLX inside, the same bits."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -46,6 +46,7 @@ def rows(texts: list[str], width: int) -> np.ndarray:
 
 def flatten(value: Any, prefix: str = "") -> dict[str, str]:
     """Nested JSON as dotted names and canonical JSON values; empty containers have no leaves."""
+    children: Iterable[tuple[Any, Any]]
     if isinstance(value, dict):
         children = value.items()
     elif isinstance(value, list | tuple):

@@ -18,12 +18,16 @@ _STEP = 256  # slots that a ring takes at a time, until it has its full length
 
 
 class Cache(Protocol):
-    """One layer's keys and values. `offset` counts the tokens seen so far; `cursor` is where a ring writes next."""
+    """One layer's keys and values, as they lie in its buffers. `offset` counts the tokens seen so far."""
 
     offset: int
-    cursor: int
     keys: mx.array | None
     values: mx.array | None
+
+    @property
+    def cursor(self) -> int:
+        """The slot that the next token is written to."""
+        ...
 
     def update(self, keys_BGTd: mx.array, values_BGTd: mx.array) -> Pair:
         """Append T tokens; return the keys and values that their attention sees, theirs included."""

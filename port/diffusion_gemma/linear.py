@@ -3,6 +3,7 @@
 Legend: N rows, I inputs, O outputs, E experts, K experts a row, V vocabulary.
 """
 
+import dataclasses
 from typing import Any
 
 import mlx.core as mx
@@ -48,56 +49,44 @@ class Matrix:
     @property
     def packed(self) -> bool:
         """Whether the weight is quantized."""
-        return self.packing is not None
+        return self._scales is not None
 
-    def _kwargs(self) -> dict[str, Any]:
-        """What every kernel for packed weights has to be told; the mode too, for its codes differ."""
-        if self.packing is None:
+    def _code(self, ids: mx.array | None = None) -> dict[str, Any]:
+        """What every kernel for packed weights has to be told, of all rows or of some; the mode too: codes differ."""
+        if self._scales is None or self.packing is None:
             return {}
-        return {"group_size": self.packing.group_size, "bits": self.packing.bits, "mode": self.packing.mode}
-
-    def _parts(self) -> tuple[mx.array, mx.array | None, mx.array | None]:
-        return (
-            self._weight.array,
-            self._scales.array if self._scales else None,
-            self._biases.array if self._biases else None,
-        )
+        scales, biases = self._scales.array, self._biases.array if self._biases else None
+        if ids is not None:
+            scales, biases = scales[ids], None if biases is None else biases[ids]
+        return {"scales": scales, "biases": biases, **dataclasses.asdict(self.packing)}
 
     def apply(self, x_NI: mx.array) -> mx.array:
         """X W^T: floats [..., I] to [..., O], in the dtype of x."""
-        weight, scales, biases = self._parts()
         if not self.packed:
-            return x_NI @ weight.T
-        return mx.quantized_matmul(x_NI, weight, scales=scales, biases=biases, transpose=True, **self._kwargs())
+            return x_NI @ self._weight.array.T
+        return mx.quantized_matmul(x_NI, self._weight.array, transpose=True, **self._code())
 
     def combine(self, x_NO: mx.array) -> mx.array:
         """X W: floats [..., O] to [..., I], a weighted sum of rows."""
-        weight, scales, biases = self._parts()
         if not self.packed:
-            return x_NO @ weight
-        return mx.quantized_matmul(x_NO, weight, scales=scales, biases=biases, transpose=False, **self._kwargs())
+            return x_NO @ self._weight.array
+        return mx.quantized_matmul(x_NO, self._weight.array, transpose=False, **self._code())
 
     def apply_expert(self, x: mx.array, experts: mx.array, *, ordered: bool) -> mx.array:
         """X W_e^T for the expert e of each row; x [..., 1, I], experts as its leading axes, `ordered` if ascending."""
-        weight, scales, biases = self._parts()
+        weight = self._weight.array
         if not self.packed:
             return mx.gather_mm(x, weight.swapaxes(-1, -2), rhs_indices=experts, sorted_indices=ordered)
-        return mx.gather_qmm(
-            x, weight, scales, biases, rhs_indices=experts, transpose=True, sorted_indices=ordered, **self._kwargs()
-        )
+        return mx.gather_qmm(x, weight, rhs_indices=experts, transpose=True, sorted_indices=ordered, **self._code())
 
     def rows(self, ids: mx.array) -> mx.array:
         """Rows by index, unpacked: integers [...] to floats [..., I]."""
-        weight, *rest = self._parts()
-        if not self.packed:
-            return weight[ids]
-        scales, biases = (part if part is None else part[ids] for part in rest)
-        return mx.dequantize(weight[ids], scales, biases, **self._kwargs())
+        rows = self._weight.array[ids]
+        return mx.dequantize(rows, **self._code(ids)) if self.packed else rows
 
     def dense(self) -> mx.array:
         """The whole matrix, unpacked: floats [..., O, I]."""
-        weight, scales, biases = self._parts()
-        return mx.dequantize(weight, scales, biases, **self._kwargs()) if self.packed else weight
+        return mx.dequantize(self._weight.array, **self._code()) if self.packed else self._weight.array
 
 
 class Linear:

@@ -7,6 +7,8 @@ Legend: B batch, T tokens of an encoder pass, C canvas tokens, P prompt tokens, 
 
 import mlx.core as mx
 
+from port.errors import PortError
+
 from .aliases import Mask
 
 
@@ -37,8 +39,18 @@ def encoder_mask(tokens: int, offset: int, window: int | None, padding_BP: mx.ar
         offset: tokens seen before.
         window: tokens that a query sees, itself included; None for full attention.
         padding_BP: booleans, true for real tokens, from position 0 on; None when all are.
+
+    Raises:
+        PortError: one padded token behind a full ring, whose keys are not in the order of their positions.
     """
     keys = visible(tokens, offset, window)
+    if padding_BP is not None and tokens == 1 and window is not None and offset >= window:
+        raise PortError(
+            "encoder mask",
+            found=f"a pass of one token at position {offset}, with padding, behind a window of {window}",
+            expected="padding in the passes that fill the window only",
+            mend="leave the padding out, or encode at least two tokens together",
+        )
     if padding_BP is None:
         if tokens == 1:
             return None

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import mlx.core as mx
 
+from port.errors import PortError
+
 from . import config as configs
 from .aliases import Mask
 from .cache import Cache, GrowingCache, RotatingCache, StaticCache
@@ -90,9 +92,20 @@ class DiffusionGemma:
 
         Returns:
             floats [B, T, D] after the final norm.
+
+        Raises:
+            PortError: the chunks do not add up to the prompt.
         """
+        sizes = list(chunks)
+        if sum(sizes) != ids_BT.shape[1] or min(sizes, default=0) < 1:
+            raise PortError(
+                "prefill",
+                found=f"chunks of {sizes} tokens for a prompt of {ids_BT.shape[1]}",
+                expected="positive sizes that add up to the prompt",
+                mend="let the last chunk be what remains",
+            )
         parts, start = [], 0
-        for tokens in chunks:
+        for tokens in sizes:
             parts.append(self.encode(ids_BT[:, start : start + tokens], cache))
             mx.eval(parts[-1])
             start += tokens

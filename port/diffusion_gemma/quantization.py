@@ -76,7 +76,7 @@ def read_map(raw: dict[str, Any], path: Path) -> dict[str, Any] | None:
                 f"{name} has bits {bits}, group_size {group}, mode {mode}",
                 f"bits of {_listed(_BITS)}, group_size of {_listed(_GROUPS)}, mode of {_listed(_MODES)}",
             )
-    return quantization
+    return {**quantization}
 
 
 def _listed(values: set[Any]) -> str:

@@ -45,7 +45,7 @@ def section(raw: Any, name: str, path: Path) -> dict[str, Any]:
 
 def _typed(config: Any, where: str, path: Path) -> None:
     """Every plain field has the type of its declaration; sizes and ids are whole numbers."""
-    allowed = {"int": int, "float": (int, float), "bool": bool, "str": str}
+    allowed: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "str": str}
     for f in fields(config):
         base, _, optional = str(getattr(f.type, "__name__", f.type)).partition(" | ")
         value = getattr(config, f.name)
