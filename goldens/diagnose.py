@@ -24,6 +24,7 @@ HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SECONDS = 30
 MEMORY = 4 << 30  # bytes of address space, and twice the file
 SHOWN = 3
+OTHER_BYTES = "bytes outside its tensors, listing and manifest changed"
 
 
 def explain(path: Path) -> str:
@@ -34,9 +35,9 @@ def explain(path: Path) -> str:
     mark = seal.parse(block)
     if mark is None:
         return _explain_foreign(block, size)
-    if size < mark.size:
-        return f"truncated: it has {size} of {mark.size} bytes"
     causes = _ask_child(path)
+    if size < mark.size and (causes == [OTHER_BYTES] or causes[0].startswith(guard.UNOPENED)):
+        return f"truncated: it has {size} of {mark.size} bytes"
     more = f" (and {len(causes) - SHOWN} more)" if len(causes) > SHOWN else ""
     return "; ".join(causes[:SHOWN]) + more
 
@@ -59,12 +60,12 @@ def _ask_child(path: Path) -> list[str]:
     try:
         child = subprocess.run(command, capture_output=True, timeout=SECONDS + size / 2e7, check=False)  # noqa: S603, our own module
     except subprocess.TimeoutExpired:
-        return ["its bytes changed since it was recorded, and HDF5 did not finish reading it"]
+        return [f"{guard.UNOPENED}: it did not finish"]
     try:
         causes = json.loads(child.stdout)
     except ValueError:
-        return ["its bytes changed since it was recorded, and HDF5 fails on reading it"]
-    return [str(cause) for cause in causes] or ["bytes outside its tensors, listing and manifest changed"]
+        return [f"{guard.UNOPENED}: it failed"]
+    return [str(cause) for cause in causes] or [OTHER_BYTES]
 
 
 def main(path: str, memory: str) -> None:

@@ -31,5 +31,5 @@ class GoldenError(Exception):
 def mending(path: Path | None) -> str:
     """The command that replaces the golden at ``path``: committed ones come back from git, others are recorded."""
     if path is not None and PACKAGE in path.absolute().parents:
-        return f"Restore the committed file: git checkout -- {path}"
+        return f"Restore the committed file: git checkout -- {path.absolute().relative_to(PACKAGE.parent)}"
     return "Record it again: harness dump"

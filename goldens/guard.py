@@ -31,6 +31,7 @@ HDF5_ERRORS = (OSError, KeyError, RuntimeError, ValueError, TypeError, Attribute
 HDF5_TYPES: dict[str, Any] = {name: h5t.py_create(dtype) for name, dtype in DTYPES.items()}
 _LAYOUTS = {h5d.CONTIGUOUS: "contiguous", h5d.VIRTUAL: "virtual (its data lie in other files)"}
 _LINKS = {h5l.TYPE_SOFT: "a soft link", h5l.TYPE_EXTERNAL: "an external link"}
+UNOPENED = "HDF5 cannot read it"
 _MAX_LINKS = 8 * MAX_TENSORS
 
 
@@ -43,7 +44,7 @@ def open_file(path: Path) -> h5py.File:
     try:
         return h5py.File(path, "r", locking=False)
     except HDF5_ERRORS as error:
-        raise GoldenError(f"HDF5 cannot open it: {error}", path) from error
+        raise GoldenError(f"{UNOPENED}: {error}", path) from error
 
 
 def links(file: h5py.File) -> set[str]:

@@ -7,6 +7,7 @@ As JSON: ``{"manifest": {field: digest}, "tensors": [[dtype, shape, digest]], "r
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -15,6 +16,7 @@ from goldens.errors import GoldenError
 from goldens.layout import MAX_TENSORS, SIDES, check_names, check_size, tensor_path
 
 NOISE_KINDS = ("float64", "float32")
+_HEX = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,6 @@ def _index(number: object) -> int:
 
 
 def _hex(value: object) -> str:
-    if not isinstance(value, str) or len(value) != 64 or set(value) - set("0123456789abcdef"):
+    if not isinstance(value, str) or _HEX.fullmatch(value) is None:
         raise GoldenError(f"the listing has the digest {value!r}, which should be 64 hex digits")
     return value

@@ -50,6 +50,7 @@ class Writer:
         self._listing = Listing()
         self._groups: dict[str, Any] = {"": file.id}
         self._homes: dict[Entry, str] = {}
+        self._half_put = ""
 
     def put(
         self,
@@ -76,6 +77,7 @@ class Writer:
         """
         what = f"{stage}[{occurrence}]"
         wide = wide or {}
+        self._refuse_half()
         if (stage, occurrence) in self._listing.records:
             raise GoldenError(f"{what} is recorded twice", self._path)
         if not outs:
@@ -83,12 +85,14 @@ class Writer:
         with _reporting(self._path):
             check_names(stage, occurrence, [*ins, *outs])
             deltas = {name: _delta(f"{what}.{name}", delta, outs.get(name)) for name, delta in wide.items()}
+            self._half_put = what
             record = Recorded({"in": {}, "out": {}, "wide": {}}, {})
             for side, tensors in (("in", ins), ("out", outs), ("wide", deltas)):
                 for name, tensor in tensors.items():
                     record.sides[side][name] = self._store(tensor_path(stage, occurrence, side, name), tensor)
             record.noise = check_noise(what, {name: dict(value) for name, value in (noise or {}).items()}, record.sides)
         self._listing.records[stage, occurrence] = record
+        self._half_put = ""
 
     def finish(self) -> tuple[str, str]:
         """Write the listing and, last, the manifest; gives the digests of the manifest's and the listing's text.
@@ -96,6 +100,7 @@ class Writer:
         Raises:
             GoldenError: nothing was recorded, this process imported the port, or the manifest is not JSON.
         """
+        self._refuse_half()
         if not self._listing.records:
             raise GoldenError("nothing was recorded", self._path)
         _refuse_port(self._path)
@@ -112,6 +117,10 @@ class Writer:
                 raise GoldenError(f"the {path} has {raw.size} bytes, the limit is {TEXT_BYTES}", self._path)
             self._create(path, "uint8", raw, None)
         return text_digest(text), text_digest(listing)
+
+    def _refuse_half(self) -> None:
+        if self._half_put:
+            raise GoldenError(f"{self._half_put} was put only in part", self._path)
 
     def _store(self, path: str, tensor: Array) -> Entry:
         dtype, storage = to_storage(path, tensor)
