@@ -75,7 +75,7 @@ def types(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure what the harness adds to the two models' own compute; prints a table and JSON."""
     _install(session, "oracle", "test")
-    session.run("pytest", "benchmarks", "-q", *session.posargs)
+    session.run("pytest", "tests/bench_overhead.py", "-q", *session.posargs)
 
 
 def _install(session: nox.Session, *extras: str) -> None:
@@ -97,7 +97,7 @@ def _pins(extras: tuple[str, ...]) -> str:
 
 
 def _must_record(session: nox.Session) -> bool:
-    """Whether no golden at hand was recorded on a numeric backend like this machine's, and says which primitives differ."""
+    """Whether no golden at hand is of this machine's numeric backend; logs which primitives differ."""
     printed = session.run("harness", "doctor", "--json", silent=True)
     found: dict[str, Any] = json.loads(str(printed))["goldens"]
     committed = found["committed"]
