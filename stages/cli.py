@@ -191,10 +191,11 @@ def dump(
     folder = COMMITTED if committed else out
     changed: list[str] = []
     with _progress() as progress, tempfile.TemporaryDirectory() as aside:
+        oracle = recorder.Recorder(table, progress)
         for case, compute in recorder.wanted(table, cases, computes):
             target = Path(aside) if check else folder
             target.mkdir(parents=True, exist_ok=True)
-            path = recorder.record(table, case, compute, target, full=full, progress=progress)
+            path = oracle.record(case, compute, target, full=full)
             if check:
                 changed += _changes(golden_path(folder, model, case.name, compute), path)
             else:

@@ -36,51 +36,66 @@ class Tap:
     outs: Trace
 
 
-def record(table: Table, case: Case, compute: str, folder: Path, *, full: bool, progress: Progress) -> Path:
-    """Record one case in one compute dtype; returns the golden's path.
+class Recorder:
+    """Records the cases of one table; a model, once loaded, serves every case that asks for it again."""
 
-    The oracle runs through its public door with taps at the borders; each cut is then replayed on its tapped inputs and
-    must give its tapped outputs bit for bit; a wide replay gives its rounding, forced and free.
+    def __init__(self, table: Table, progress: Progress = lambda _message: None) -> None:
+        self.table, self.progress = table, progress
+        self.cuts, self.taps = sides.cuts("oracle", table.model), sides.taps("oracle", table.model)
+        self._models: dict[tuple[Path, str, str], Any] = {}
 
-    Raises:
-        ReplayError: a cut and its tap disagree.
-    """
-    cuts, taps = sides.cuts("oracle", table.model), sides.taps("oracle", table.model)
-    checkpoint = checkpoint_path(case.checkpoint)
-    todo = plan(case, json.loads((checkpoint / "config.json").read_text()))
-    name = f"{case.name}/{compute}"
+    def model(self, checkpoint: Path, compute: str, kind: str = "") -> Any:
+        """The oracle as it computes, or (kind "float64" or "float32") its wide twin."""
+        key = (checkpoint, compute, kind)
+        if key not in self._models:
+            load = self.cuts.load_wide if kind else self.cuts.load
+            self._models[key] = load(checkpoint, compute, *([kind] if kind else []))
+        return self._models[key]
 
-    progress(f"{name}: loading the oracle")
-    model = cuts.load(checkpoint, compute)
-    run: list[Tap] = []
-    progress(f"{name}: its ordinary run")
-    taps.run(model, todo, lambda *crossing: run.append(Tap(*crossing)))
-    kept = [tap for tap in run if full or _keeps(case, tap)]
-    _check_covered(table, run)
+    def record(self, case: Case, compute: str, folder: Path, *, full: bool) -> Path:
+        """Record one case in one compute dtype; returns the golden's path.
 
-    progress(f"{name}: replaying {len(kept)} cuts")
-    for tap in kept:
-        _replay(table, cuts, model, tap)
+        The oracle runs through its public door with taps at the borders; each cut is then replayed on its tapped
+        inputs and must give its tapped outputs bit for bit; a wide replay gives its rounding, forced and free.
 
-    progress(f"{name}: wide replay")
-    yardsticks = _Wide(table, case, compute, todo)
-    path = golden_path(folder, table.model, case.name, compute)
-    facts = manifest.collect(
-        model=table.model,
-        case=asdict(case),
-        compute=compute,
-        seed=case.seed,
-        checkpoint=checkpoint,
-        table_digest=table.border_digest(),
-        oracle_package="mlx-optiq",
-        recorder=[Path(__file__).parent, Path(str(cuts.__file__)).parent],
-        kept="all" if full else f"layers {list(case.keep) or 'all'} without {list(case.leave)}",
-    )
-    with store.writing(path, facts) as golden:
+        Raises:
+            ReplayError: a cut and its tap disagree.
+        """
+        checkpoint = checkpoint_path(case.checkpoint)
+        todo = plan(case, json.loads((checkpoint / "config.json").read_text()))
+        name = f"{case.name}/{compute}"
+
+        self.progress(f"{name}: the oracle's ordinary run")
+        model = self.model(checkpoint, compute)
+        run: list[Tap] = []
+        self.taps.run(model, todo, lambda *crossing: run.append(Tap(*crossing)))
+        kept = [tap for tap in run if full or _keeps(case, tap)]
+        _check_covered(self.table, run)
+
+        self.progress(f"{name}: replaying {len(kept)} cuts")
         for tap in kept:
-            deltas, noise = yardsticks.of(tap)
-            golden.put(tap.stage, tap.occurrence, ins=tap.ins, outs=tap.outs, wide=deltas, noise=noise)
-    return path
+            _replay(self.table, self.cuts, model, tap)
+
+        self.progress(f"{name}: wide replay")
+        wide_models = {kind: self.model(checkpoint, compute, kind) for kind in ("float64", "float32")}
+        yardsticks = _Wide(self, wide_models, todo)
+        facts = manifest.collect(
+            model=self.table.model,
+            case=asdict(case),
+            compute=compute,
+            seed=case.seed,
+            checkpoint=checkpoint,
+            table_digest=self.table.border_digest(),
+            oracle_package="mlx-optiq",
+            recorder=[Path(__file__).parent, Path(str(self.cuts.__file__)).parent],
+            kept="all" if full else f"layers {list(case.keep) or 'all'} without {list(case.leave)}",
+        )
+        path = golden_path(folder, self.table.model, case.name, compute)
+        with store.writing(path, facts) as golden:
+            for tap in kept:
+                deltas, noise = yardsticks.of(tap)
+                golden.put(tap.stage, tap.occurrence, ins=tap.ins, outs=tap.outs, wide=deltas, noise=noise)
+        return path
 
 
 def _keeps(case: Case, tap: Tap) -> bool:
@@ -119,12 +134,10 @@ def _replay(table: Table, cuts: Any, model: Any, tap: Tap) -> None:
 class _Wide:
     """The oracle's own rounding: each kept cut once more, wide, and one free wide run."""
 
-    def __init__(self, table: Table, case: Case, compute: str, todo: dict[str, Any]) -> None:
-        self._table, self._cuts = table, sides.cuts("oracle", table.model)
-        checkpoint = checkpoint_path(case.checkpoint)
-        self._models = {kind: self._cuts.load_wide(checkpoint, compute, kind) for kind in ("float64", "float32")}
+    def __init__(self, recorder: Recorder, models: dict[str, Any], todo: dict[str, Any]) -> None:
+        self._table, self._cuts, self._models = recorder.table, recorder.cuts, models
         self._free: dict[Border, Trace] = {}
-        sides.taps("oracle", table.model).run(self._models["float32"], todo, self._remember)
+        recorder.taps.run(models["float32"], todo, self._remember)
 
     def _remember(self, stage: str, occurrence: str, _ins: Trace, outs: Trace) -> None:
         self._free[stage, occurrence] = outs

@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -50,21 +51,20 @@ class Judge:
     def forced(self, stage: Stage) -> list[Verdict]:
         """Verdicts of every recorded occurrence, each fed the oracle's inputs."""
         cuts = sides.cuts("port", self.table.model)
+        self.free(stage)  # first, so that what is watched below no longer loads weights
         verdicts: list[Verdict] = []
         kinds: set[str] = set()
         files: set[Any] = set()
         for occurrence in self.golden.occurrences(stage.name):
             here = Border(stage, occurrence, "forced")
             record = self.golden.read(stage.name, occurrence)
+            watch = Executed()
             try:
-                outs = sides.call(cuts, self.model, stage, occurrence, record.ins)
-                if (kind := _kind(occurrence)) not in kinds:
-                    # The second call of a kind of occurrence is the one watched: the first may still load weights.
-                    kinds.add(kind)
-                    watch = Executed()
-                    with watch.watching():
-                        sides.call(cuts, self.model, stage, occurrence, record.ins)
-                    files |= watch.files(constructors=True)
+                # One call of each kind of occurrence is watched: those of a kind run the same files.
+                with watch.watching() if _kind(occurrence) not in kinds else nullcontext():
+                    outs = sides.call(cuts, self.model, stage, occurrence, record.ins)
+                kinds.add(_kind(occurrence))
+                files |= watch.files(constructors=True)
             except Exception as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
                 verdicts.append(self._broken(here, error))
                 continue

@@ -3,6 +3,7 @@
 import tempfile
 from pathlib import Path
 
+from goldens import manifest
 from goldens.nano import build
 
 from .errors import UsageError
@@ -30,7 +31,8 @@ def golden_path(folder: Path, model: str, case: str, compute: str) -> Path:
 
 
 def _built_inline() -> Path:
-    target = CACHE / "nano-inline"
+    # Named by what builds it: after a change of the recipe the old one is not found.
+    target = CACHE / f"nano-inline-{manifest.sources_digest([ROOT / 'goldens' / 'nano'])[:12]}"
     if not target.exists():
         CACHE.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(dir=CACHE) as scratch:
