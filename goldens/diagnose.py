@@ -24,7 +24,7 @@ HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SECONDS = 30
 MEMORY = 4 << 30  # bytes of address space, and twice the file
 SHOWN = 3
-OTHER_BYTES = "bytes outside its tensors, listing and manifest changed"
+OTHER_BYTES = "bytes outside its tensors, listing and manifest"
 
 
 def explain(path: Path) -> str:
@@ -39,7 +39,7 @@ def explain(path: Path) -> str:
     if size < mark.size and (causes == [OTHER_BYTES] or causes[0].startswith(guard.UNOPENED)):
         return f"truncated: it has {size} of {mark.size} bytes"
     more = f" (and {len(causes) - SHOWN} more)" if len(causes) > SHOWN else ""
-    return "; ".join(causes[:SHOWN]) + more
+    return f"changed since it was recorded: {'; '.join(causes[:SHOWN])}{more}"
 
 
 def _explain_foreign(block: bytes, size: int) -> str:

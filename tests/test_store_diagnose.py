@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import shutil
 import sys
 from pathlib import Path
 
@@ -138,7 +139,7 @@ def remove(*paths):
         (set_many, "(and 1 more)"),
         (link_away, f"{X} became a link"),
         (lambda file: file.create_dataset("moe/y", data=1), "moe/y is not in the listing"),
-        (lambda file: file.attrs.update(note="mine"), "bytes outside its tensors, listing and manifest changed"),
+        (lambda file: file.attrs.update(note="mine"), "bytes outside its tensors, listing and manifest"),
     ],
 )
 def test_a_changed_golden_is_named_for_its_change(tmp_path, change, says):
@@ -198,7 +199,7 @@ def longer(data):
         (spoil_superblock, "HDF5 cannot read it"),
         (other_kind, "a foreign file: it starts with b'PK"),
         (bare_hdf5, "a foreign file: HDF5 data without a golden's seal"),
-        (longer, "bytes outside its tensors, listing and manifest changed"),
+        (longer, "bytes outside its tensors, listing and manifest"),
     ],
 )
 def test_a_spoiled_file_is_named_for_its_state(tmp_path, spoil, says):
@@ -238,9 +239,19 @@ def test_a_diagnosis_that_never_ends_is_ended(tmp_path, monkeypatch):
         Golden.open(path)
 
 
-def test_a_diagnosis_without_memory_still_refuses(tmp_path, monkeypatch):
+def test_a_diagnosis_that_dies_still_refuses(tmp_path, monkeypatch):
     path = record(tmp_path / "a.h5")
     edited(path, set_element)
-    monkeypatch.setattr(diagnose, "MEMORY", 0)
+    monkeypatch.setattr(diagnose.sys, "executable", shutil.which("false"))
     with pytest.raises(GoldenError, match="HDF5 cannot read it: it failed"):
         Golden.open(path)
+
+
+def test_a_diagnosis_limits_its_memory(tmp_path, monkeypatch, capsys):
+    path = record(tmp_path / "a.h5")
+    edited(path, set_element)
+    limits = []
+    monkeypatch.setattr(diagnose.resource, "setrlimit", lambda *limit: limits.append(limit))
+    diagnose.main(str(path), "12345")
+    assert limits == [(diagnose.resource.RLIMIT_AS, (12345, 12345))]
+    assert json.loads(capsys.readouterr().out) == [f"the tensor {X} changed: its SHA-256 is not the recorded one"]
