@@ -145,6 +145,11 @@ def short_chunk(file, listing):
     claim(file, H, (64, 64), (64, 64), [shuffle, deflate], zlib.compress(bytes(100)))
 
 
+def skipped_filters(file, listing):
+    claim(file, H, (64, 64), (64, 64), [shuffle, deflate])
+    file[H].id.write_direct_chunk((0, 0), bytes(32768), 3)
+
+
 def virtual(file, listing):
     layout = h5py.VirtualLayout((4, 6), "f4")
     layout[:] = h5py.VirtualSource("other.h5", "x", (4, 6))

@@ -30,6 +30,7 @@ HOSTILE = {
     forge.bomb_in_the_listing: "its listing has the shape [536870912]",
     forge.bomb_in_the_manifest: "manifest does not inflate to the 62914560 bytes",
     forge.short_chunk: f"{H} does not inflate to the 32768 bytes",
+    forge.skipped_filters: f"{H} skips filters of its chunk",
     forge.virtual: f"{X} is stored virtual",
     forge.cycle: "moe/encoder/again is not in the listing",
     forge.cycle_in_place_of_a_dataset: f"{X} ",
