@@ -36,7 +36,7 @@ def parity(session: nox.Session) -> None:
         _recorded().write_text(_recorder())
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     command = [Path(session.bin) / "harness", "run", *(["--markdown", summary] if summary else []), *session.posargs]
-    session.log(" ".join(map(str, command[1:])))
+    session.log(" ".join(["harness", *map(str, command[1:])]))
     code = subprocess.run(command, cwd=ROOT, check=False).returncode
     if code:
         raise SystemExit(code)  # nox would leave with 1 for every failure; the harness tells them apart
