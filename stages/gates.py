@@ -97,7 +97,8 @@ class Exact:
         total = int(np.bitwise_count(differing).sum())
         if not total:
             return Measured(0.0)
-        distance = np.where(differing != 0, np.abs(wide(oracle) - wide(port)), -1.0)
+        with np.errstate(over="ignore"):
+            distance = np.where(differing != 0, np.abs(wide(oracle) - wide(port)), -1.0)
         return Measured(float(total), _address(distance))
 
 
@@ -118,17 +119,17 @@ class Within:
         """Worst row's ratio of errors."""
         if not oracle.size:
             return Measured(0.0)
-        if yardstick.delta is None and yardstick.noise is None:
-            return Measured(
-                None, note="the golden holds no wide replay of this tensor; re-record it with `harness dump`"
-            )
+        unit = yardstick.noise if yardstick.delta is None else yardstick.delta
+        if unit is None or not np.isfinite(unit).all():
+            lack = "no wide replay" if unit is None else "a wide replay with NaN or infinity"
+            return Measured(None, note=f"the golden holds {lack} of this tensor; re-record it with `harness dump`")
         gap = np.atleast_1d(wide(port) - wide(oracle))
         if yardstick.delta is None:
-            own = np.full(gap.shape[:-1], yardstick.noise, np.float64)
+            own = np.full(gap.shape[:-1], unit, np.float64)
             rows = _row_rms(gap)
         else:
             delta = np.atleast_1d(wide(yardstick.delta))
-            own = np.maximum(_row_rms(delta), np.sqrt(np.mean(delta**2)))
+            own = np.maximum(_row_rms(delta), _row_rms(delta.ravel()))
             rows = _row_rms(gap - delta)
         ratio = np.where(own > 0, rows / np.where(own > 0, own, 1.0), np.where(rows > 0, np.inf, 0.0))
         row = _address(ratio) if ratio.ndim else ()
@@ -137,7 +138,7 @@ class Within:
 
 
 def _row_rms(gap: Tensor) -> Tensor:
-    # Scaled by its largest element, so that a tiny error's square does not vanish.
+    # Scaled by its largest element, so that a tiny error's square does not vanish and a huge one's stays finite.
     top = np.max(np.abs(gap), axis=-1)
     safe = np.where(top > 0, top, 1.0)
     rms: Tensor = top * np.sqrt(np.mean((gap / safe[..., None]) ** 2, axis=-1))
@@ -164,15 +165,15 @@ class KL:
 def kl(oracle: Tensor, port: Tensor) -> Tensor:
     """KL(oracle || port) [...] in nats of logits [..., V].
 
-    The sum of p (e^d - 1 - d) with d = log q - log p: each term is at least 0, so nothing cancels to below it, and near
-    equality the two-term series keeps what the subtraction would lose.
+    The sum of q - p - p d with d = log q - log p, which is p (e^d - 1 - d): each term is at least 0, so nothing cancels
+    to below it. Near equality the two-term series keeps what the subtraction would lose; further off the first form
+    stays finite where e^d would not.
     """
     log_p, log_q = _log_softmax(wide(oracle)), _log_softmax(wide(port))
     d = log_q - log_p
-    near = np.abs(d) < 1e-4
-    far = np.where(near, 0.0, d)
-    terms = np.where(near, d * d * (0.5 + d / 6.0), np.expm1(far) - far)
-    total: Tensor = np.sum(np.exp(log_p) * terms, axis=-1)
+    p, near = np.exp(log_p), np.abs(d) < 1e-4
+    close = np.where(near, d, 0.0)
+    total: Tensor = np.sum(np.where(near, p * close * close * (0.5 + close / 6.0), np.exp(log_q) - p - p * d), axis=-1)
     return total
 
 
@@ -202,7 +203,7 @@ class Agreement:
             scores = oracle
             chosen, other = wide(oracle).argmax(-1)[..., None], wide(port).argmax(-1)[..., None]
         else:
-            chosen, other = np.sort(oracle, axis=-1), np.sort(port, axis=-1)
+            chosen, other = np.sort(np.atleast_1d(oracle), axis=-1), np.sort(np.atleast_1d(port), axis=-1)
             scores = yardstick.ins.get(self.scores, oracle)
         missed = np.any(chosen != other, axis=-1)
         rows = [tuple(int(i) for i in row) for row in np.argwhere(missed)]
@@ -219,6 +220,8 @@ class Agreement:
         if scores.dtype not in FLOATS or not only or not instead:
             return text
         candidates = scores[row]
+        if not all(0 <= i < len(candidates) for i in instead):
+            return f"{text}, which there is not among {len(candidates)}"
         low, high = wide(candidates[only]).min(), wide(candidates[instead]).max()
         margin = float(low - high)
         units = f", {margin / noise:.3g} times its noise" if noise else ""
