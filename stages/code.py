@@ -66,9 +66,10 @@ def _value_sources(path: Path, _changed: int) -> tuple[Path, ...]:
     tree = ast.parse(path.read_text())
     sources = []
     for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom) or not node.level:
+        if not isinstance(node, ast.ImportFrom):
             continue
-        base = path.parents[node.level - 1]
+        # An absolute import leaves the checkout, or names one of its packages from the root.
+        base = path.parents[node.level - 1] if node.level else ROOT
         if node.module:
             target = base.joinpath(*node.module.split(".")).with_suffix(".py")
             if target.exists() and any(alias.name in _values(target) for alias in node.names):
@@ -116,7 +117,7 @@ def unchanged(recorded: dict[str, str]) -> bool:
 
 
 def harness_digest() -> str:
-    """What judges: a changed gate or judge asks again."""
+    """What judges: a changed gate, judge or plan asks again."""
     here = Path(__file__).parent
-    parts = [digest(here / f"{name}.py") for name in ("gates", "judge", "code", "sides")]
+    parts = [digest(here / f"{name}.py") for name in ("gates", "judge", "code", "sides", "cases")]
     return hashlib.sha256("".join(parts).encode()).hexdigest()

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from goldens.errors import GoldenError
 from goldens.store import Golden, Record
 from reports.verdict import Status, Verdict, Worst
 
@@ -64,10 +65,11 @@ class Judge:
                 with watch.watching() if _kind(occurrence) not in kinds else nullcontext():
                     outs = sides.call(cuts, self.model, stage, occurrence, record.ins)
                 kinds.add(_kind(occurrence))
-                files |= watch.files(constructors=True)
             except Exception as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
                 verdicts.append(self._broken(here, error))
                 continue
+            finally:
+                files |= watch.files(constructors=True)  # of a call that raised too: mending it must ask again
             verdicts.extend(self.hold(here, record, outs))
         self.executed[stage.name] = with_constants(files)
         return verdicts
@@ -152,6 +154,8 @@ class _FreeRun:
         unreached = "the port's ordinary run never comes by here"
         try:
             sides.taps("port", judge.table.model).run(judge.model, judge.plan, self._crossed)
+        except GoldenError:
+            raise  # met while reading what a border should give: no fault of the port
         except Exception as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
             unreached = f"the port's ordinary run stopped before this: {said(error)}"
         for stage, occurrence in self.waiting:
@@ -219,7 +223,7 @@ def _address(out: Out, index: tuple[int, ...], outs: Trace) -> str:
 def _show(tensor: Tensor, index: tuple[int, ...]) -> str:
     value = tensor[index]
     if value.ndim:
-        return str(value.tolist())
+        return str(value.tolist()) if value.size <= SHOWN else f"[{', '.join(map(str, value[:SHOWN].tolist()))}, ...]"
     return f"{float(value):.9g}" if tensor.dtype in FLOATS else str(value)
 
 
