@@ -5,7 +5,7 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +27,7 @@ from .places import CACHE, COMMITTED, LOCAL, ROOT, checkpoint_path, golden_path
 from .spec import Case, Stage, Table
 
 Progress = Callable[[str], None]
+NOT_RUN = {"why", "keep", "leave", "computes"}  # fields of a case that say what is kept of a run, not what is run
 PACKAGES = ("mlx", "numpy", "tokenizers", "jinja2", "ml_dtypes")
 
 
@@ -111,6 +112,7 @@ class Run:
         self._base: dict[tuple[Path, str], set[Path]] = {}
         self._digests: dict[Path, checkpoint.Checkpoint] = {}
         self._holds: dict[str, bool] = {}
+        self._stale = False
         self._judging = True
 
     def port(self, where: Path, compute: str) -> Any:
@@ -159,6 +161,7 @@ class Run:
             try:
                 one = self._open(case, compute, answer)
             except (GoldenError, MissingGoldenError) as stale:
+                self._stale = True
                 for stage in asked:
                     answer.verdicts.append(_row(self.table, stage, name, Status.STALE, str(stale)))
                 continue
@@ -174,6 +177,9 @@ class Run:
         self._check_checkpoint(facts, where, compute, path)
         if facts["table"] != self.table.border_digest():
             raise GoldenError(path=path, cause="the table's stages or their tensors changed since it was recorded")
+        if changed := differing_fields(facts["case"], case):
+            cause = f"the table's case {case.name!r} changed since it was recorded: {', '.join(changed)} differ"
+            raise GoldenError(path=path, cause=cause)
         differs = canary.differing(facts["canary"], self.here)
         if self.question.tier == "exact" and differs:
             raise UsageError(
@@ -214,7 +220,10 @@ class Run:
 
     def _digest(self, where: Path) -> checkpoint.Checkpoint:
         if where not in self._digests:
-            self._digests[where] = checkpoint.digest(where)
+            try:
+                self._digests[where] = checkpoint.digest(where)
+            except GoldenError as error:  # nothing is wrong with a golden: what to judge is not there
+                raise HarnessError(f"{where}: {error.cause}. Give a checkpoint directory: --checkpoint DIR") from error
         return self._digests[where]
 
     def _stage(self, stage: Stage, opened: list[_Open], answer: Answer) -> list[Verdict]:
@@ -222,8 +231,13 @@ class Run:
         answer.cases[stage.name] = [one.name for one in mine]
         answer.occurrences[stage.name] = sum(len(one.golden.occurrences(stage.name)) for one in mine)
         waits = tuple(name for name in stage.after if not self._holds.get(name, False))
+        narrowed = self.question.cases or self.question.computes
+        if not mine and narrowed and stage.name not in self.question.stages:
+            self._holds[stage.name] = not waits and not self._stale
+            return []
         rows: list[Verdict] = []
         seconds = 0.0
+        supports = bool(mine)
         for one in mine:
             entry = self._entry(stage, one, locked=bool(waits))
             if entry is None:
@@ -232,27 +246,31 @@ class Run:
                 )
                 rows.append(_row(self.table, stage.name, one.name, Status.LOCKED, note, one.tier))
                 answer.waits[stage.name] = waits
+                supports = False
                 continue
             if entry.seconds < 0:  # judged just now
                 answer.fresh.add(stage.name)
             seconds += abs(entry.seconds)
+            supports = supports and all(_supports(row) for row in entry.verdicts)
             rows.extend(row for row in entry.verdicts if row.mode in self.question.modes)
         if not mine:
             note = "no golden at hand holds an occurrence of this stage: nothing was compared"
             if not any(row.status is Status.STALE for row in answer.verdicts):
                 rows.append(_row(self.table, stage.name, "", Status.FAIL, note))
         answer.seconds[stage.name] = seconds
-        self._holds[stage.name] = bool(mine) and all(_supports(row) for row in rows)
+        self._holds[stage.name] = supports
         return rows
 
     def _entry(self, stage: Stage, one: _Open, *, locked: bool) -> Entry | None:
-        """The stage's verdicts on one golden, remembered or new; None where it is locked and not remembered."""
+        """The stage's verdicts on one golden, remembered or new; None where it is locked, or nothing may be judged."""
+        if locked and self._judging:
+            return None
         key = self._key(stage, one)
         name = f"{self.table.model}/{stage.name}/{one.name}/{one.tier}"
         held = None if self.question.again else self.ledger.get(name)
         if held is not None and held.key == key and unchanged(held.files):
             return held
-        if locked or not self._judging:
+        if not self._judging:
             return None
         self.progress(f"{stage.name}: {one.name}")
         start = time.perf_counter()
@@ -281,6 +299,12 @@ class Run:
             harness_digest(),
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def differing_fields(recorded: dict[str, Any], case: Case) -> list[str]:
+    """Fields of a case that decide what is run, and are not as they were recorded."""
+    now = json.loads(json.dumps(asdict(case)))
+    return sorted(name for name in now.keys() - NOT_RUN if now[name] != recorded.get(name))
 
 
 def _supports(row: Verdict) -> bool:
