@@ -1,113 +1,183 @@
-"""What the harness costs beside the models: wall time of a full run against the seconds inside the models' own calls.
+"""What the harness costs on top of the two models' own arithmetic: run with `nox -s bench`.
 
-A full run records every nano case from the oracle and judges the port by it, from an empty ledger. A model's own
-seconds are those of its cuts and of its ordinary runs, borders excluded; loading a model, reading and writing goldens,
-hashing, gates and reports are the harness' cost. `nox -s bench` prints the ratio as a table and as JSON; aim 1.25.
+One round is a full run (every case recorded from the oracle, then judged from an empty ledger); interleaved with it, the
+same calls alone: the oracle's ordinary and wide runs and its cuts' replays, the port's ordinary run and its forced cuts,
+with no taps, gates, files, hashes or ledger. Their inputs are read from the goldens beforehand.
 """
 
-from __future__ import annotations
-
 import json
-import sys
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import pytest
-from rich.console import Console
-from rich.table import Table as Grid
+import mlx.core as mx
+import numpy as np
 
-from stages import dump, run, sides
-from stages.diffusion_gemma import TABLE
+from goldens import writer
+from goldens.store import Golden, Record
+from port.diffusion_gemma.conditioning import confident_probabilities, entropic_probabilities, soft_from_table
+from stages import run as runs
+from stages import sides
+from stages.cases import plan
+from stages.cli import table_of
+from stages.dump import Recorder, wanted
+from stages.gates import FLOATS
+from stages.places import COMMITTED, checkpoint_path, golden_path
+from stages.run import Question, Run
+from stages.spec import Case
 
+TABLE = table_of("diffusion_gemma")
 AIM = 1.25
+ROUNDS = 2
 
 
-def quiet(_message: str) -> None:
-    """Nobody watches a benchmark's progress."""
+def test_full_run_against_compute_alone(benchmark, tmp_path: Path, monkeypatch, capsys) -> None:
+    recorder = Recorder(TABLE)
+    ports: dict[tuple[Path, str], Any] = {}
+    todo = list(_all(recorder, ports))
+    alone: list[float] = []
+    oracle: list[float] = []
 
-
-@pytest.fixture
-def inside(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """Seconds inside each side's own calls, added up as they happen."""
-    seconds: Counter[str] = Counter()
-    plain_call, plain_taps = sides.call, sides.taps
-
-    def call(module: ModuleType, *rest: Any) -> Any:
+    def compute_alone() -> None:
         start = time.perf_counter()
-        try:
-            return plain_call(module, *rest)
-        finally:
-            # A call that is watched for the files it executes is the harness' second one: not the model's cost.
-            if sys.getprofile() is None:
-                seconds[module.__name__.partition(".")[0]] += time.perf_counter() - start
+        for work in todo:
+            work.oracle()
+        oracle.append(time.perf_counter() - start)
+        for work in todo:
+            work.port()
+        alone.append(time.perf_counter() - start)
 
-    def taps(side: str, model: str) -> SimpleNamespace:
-        def ordinary(loaded: Any, plan: dict[str, Any], emit: Callable[..., None]) -> None:
-            def timed(*crossing: Any) -> None:
-                start = time.perf_counter()
-                emit(*crossing)
-                seconds[side] -= time.perf_counter() - start
+    # The models are loaded on both sides of the ratio: loading is not what is measured.
+    monkeypatch.setattr(Run, "port", lambda run, where, compute: _known(run, ports, where, compute))
+    monkeypatch.setattr(runs, "CACHE", tmp_path)
+    # Both sides share this one process, so that nothing but their work is timed; what is recorded here is thrown away.
+    monkeypatch.setattr(writer, "_refuse_port", lambda _path: None)
 
-            start = time.perf_counter()
-            plain_taps(side, model).run(loaded, plan, timed)
-            seconds[side] += time.perf_counter() - start
+    def full_run() -> None:
+        for case, compute in wanted(TABLE, (), ()):
+            recorder.record(case, compute, tmp_path, full=False)
+        answer = Run(TABLE, Question(goldens=tmp_path, again=True)).answer()
+        assert {row.status.value for row in answer.verdicts} == {"PASS"}
 
-        return SimpleNamespace(run=ordinary)
-
-    monkeypatch.setattr(sides, "call", call)
-    monkeypatch.setattr(sides, "taps", taps)
-    return seconds
-
-
-# The reference leaves config.json to the garbage collector.
-@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-def test_overhead(
-    benchmark: Any,
-    inside: Counter[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(run, "CACHE", tmp_path / "cache")
-    pairs = list(dump.wanted(TABLE, (), ()))
-    spent: Counter[str] = Counter()
-
-    def full() -> run.Answer:
-        inside.clear()
-        start = time.perf_counter()
-        for case, compute in pairs:
-            dump.record(TABLE, case, compute, tmp_path, full=False, progress=quiet)
-        spent["record"] = time.perf_counter() - start
-        answer = run.Run(TABLE, run.Question(goldens=tmp_path, again=True)).answer()
-        spent["full"] = time.perf_counter() - start
-        return answer
-
-    # The oracle's imports and compiled kernels belong to the machine, not to a run. The port stays out until the
-    # recording is done: a process that imported it may not record.
-    dump.record(TABLE, *pairs[0], tmp_path, full=False, progress=quiet)
-
-    answer = benchmark.pedantic(full, rounds=1)
-    judged = spent["full"] - spent["record"]
-    rows = {
-        "record": (spent["record"], inside["oracle"]),
-        "judge": (judged, inside["port"]),
-        "full": (spent["full"], inside["oracle"] + inside["port"]),
-    }
-    found = {
-        name: {"wall_s": round(wall, 3), "models_s": round(models, 3), "ratio": round(wall / models, 3)}
-        for name, (wall, models) in rows.items()
-    }
-    benchmark.extra_info.update(found)
-    grid = Grid("", "wall, s", "models alone, s", "ratio", "aim", box=None)
-    for name, row in found.items():
-        aim = str(AIM) if name == "full" else ""
-        grid.add_row(name, f"{row['wall_s']:.1f}", f"{row['models_s']:.1f}", f"{row['ratio']:.2f}", aim)
+    benchmark.pedantic(full_run, setup=compute_alone, rounds=ROUNDS, iterations=1)
+    full = benchmark.stats.stats.data
+    ratios = [a / b for a, b in zip(full, alone, strict=True)]
+    row = {"full_s": min(full), "compute_s": min(alone), "oracle_s": min(oracle), "ratio": min(full) / min(alone)}
+    benchmark.extra_info.update(row | {"aim": AIM, "ratios": ratios})
     with capsys.disabled():
-        print()
-        Console(width=80).print(grid)
-        print(json.dumps({"schema": 1, "aim": AIM, "overhead": found}))
-    assert {str(row.status) for row in answer.verdicts} == {"PASS"}
+        print(f"\n{'full run':>12} {'compute':>12} {'of it oracle':>12} {'ratio':>8} {'aim':>6}")
+        print(
+            f"{row['full_s']:>10.2f} s {row['compute_s']:>10.2f} s {row['oracle_s']:>10.2f} s {row['ratio']:>8.3f} {AIM:>6}"
+        )
+        print(json.dumps(benchmark.extra_info))
+
+
+def _known(run: Run, ports: dict[tuple[Path, str], Any], where: Path, compute: str) -> Any:
+    run._base[where, compute] = set()
+    return ports[where, compute]
+
+
+def _all(recorder: Recorder, ports: dict[tuple[Path, str], Any]) -> Iterator["_Work"]:
+    cuts = sides.cuts("port", TABLE.model)
+    for case, compute in wanted(TABLE, (), ()):
+        checkpoint = checkpoint_path(case.checkpoint)
+        if (checkpoint, compute) not in ports:
+            ports[checkpoint, compute] = cuts.load(checkpoint, compute)
+        yield _Work(recorder, case, compute, checkpoint, ports[checkpoint, compute])
+
+
+class _Work:
+    """The arithmetic of one case."""
+
+    def __init__(self, recorder: Recorder, case: Case, compute: str, checkpoint: Path, port: Any) -> None:
+        self.model = recorder.model(checkpoint, compute)
+        self.wides = [recorder.model(checkpoint, compute, kind) for kind in ("float64", "float32")]
+        self.cuts, self.port_cuts, self.port_model = recorder.cuts, sides.cuts("port", TABLE.model), port
+        self.plan = plan(case, json.loads((checkpoint / "config.json").read_text()))
+        with Golden.open(golden_path(COMMITTED, TABLE.model, case.name, compute)) as golden:
+            self.records = [
+                (stage, at, golden.read(stage, at)) for stage in golden.stages() for at in golden.occurrences(stage)
+            ]
+
+    def oracle(self) -> None:
+        """Ordinary run, replays, wide replays, wide run."""
+        self._oracle_run(self.model)
+        for stage, at, record in self.records:
+            sides.call(self.cuts, self.model, TABLE[stage], at, record.ins)
+        for stage, at, record in self.records:
+            if record.noise:
+                self._wide(stage, at, record)
+        self._oracle_run(self.wides[1])
+
+    def port(self) -> None:
+        """Ordinary run and forced cuts."""
+        self._port_run()
+        for stage, at, record in self.records:
+            sides.call(self.port_cuts, self.port_model, TABLE[stage], at, record.ins)
+
+    def _wide(self, stage: str, at: str, record: Record) -> None:
+        kind = next(iter(record.noise.values()))["kind"]
+        ins = {name: x.astype(kind) if x.dtype in FLOATS else x for name, x in record.ins.items()}
+        sides.call(self.cuts, self.wides[("float64", "float32").index(kind)], TABLE[stage], at, ins)
+
+    def _passes(self, encode: Callable[[np.ndarray], Any], denoise: Callable[..., mx.array]) -> None:
+        if self.plan["ids"] is None:
+            return
+        stops = np.cumsum(self.plan["chunks"] or [])[:-1].astype(int)
+        for part in np.split(self.plan["ids"], stops, axis=1):
+            mx.eval(encode(part))
+        for block, canvas in enumerate(self.plan["canvases"]):
+            if block:
+                mx.eval(encode(self.plan["canvases"][block - 1]["finished"]))
+            logits = None
+            for step in canvas["steps"]:
+                logits = denoise(step["ids"], step["signal"], logits)
+                mx.eval(logits)
+
+    def _oracle_run(self, reference: Any) -> None:
+        model, caches = reference.model, reference.model.make_cache()
+        padding = self.plan["padding"]
+        first = [padding]
+
+        def encode(ids: np.ndarray) -> mx.array:
+            mask = first.pop() if first else None
+            h, _ = model.model.encoder(
+                mx.array(ids), attention_mask=None if mask is None else mx.array(mask), cache=caches
+            )
+            return h
+
+        def denoise(ids: np.ndarray, signal: str, logits: mx.array | None) -> mx.array:
+            soft = None
+            if signal in {"confidence", "entropy"}:
+                soft = self.cuts.engine_soft(model.model.decoder, signal, logits)
+            attend = None if padding is None else mx.array(np.concatenate([padding, np.ones_like(ids, bool)], -1))
+            result = model(
+                canvas_ids=mx.array(ids),
+                cache=caches,
+                self_conditioning_logits=logits if signal == "logits" else None,
+                self_conditioning_embeddings=soft,
+                decoder_attention_mask=attend,
+            )
+            return result.logits
+
+        self._passes(encode, denoise)
+
+    def _port_run(self) -> None:
+        model, caches = self.port_model, self.port_model.new_cache()
+        padding = None if self.plan["padding"] is None else mx.array(self.plan["padding"])
+        first = [padding]
+
+        def encode(ids: np.ndarray) -> mx.array:
+            return model.encode(mx.array(ids), caches, first.pop() if first else None)
+
+        def denoise(ids: np.ndarray, signal: str, logits: mx.array | None) -> mx.array:
+            soft = None
+            if signal == "logits":
+                soft = model.signal(logits)
+            elif signal != "none":
+                formula = {"confidence": confident_probabilities, "entropy": entropic_probabilities}[signal]
+                soft = soft_from_table(formula(logits), model.embed_tokens.table.dense(), model.embed_tokens.scale)
+            return model.logits(model.decode(mx.array(ids), caches, soft, padding))
+
+        self._passes(encode, denoise)

@@ -1,6 +1,7 @@
 """Load the reference through its public door, name it, pin it, and widen it."""
 
 import hashlib
+import warnings
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -45,7 +46,10 @@ def load(checkpoint: Path, compute: str) -> Reference:
             f"{PACKAGE} {found} is installed; goldens are recorded from {VERSION}. "
             f"Mend it with: pip install {PACKAGE}=={VERSION}"
         )
-    model, tokenizer = optiq.load(str(checkpoint))
+    with warnings.catch_warnings():
+        # mlx-optiq leaves the configuration's file to the garbage collector to close.
+        warnings.simplefilter("ignore", ResourceWarning)
+        model, tokenizer = optiq.load(str(checkpoint))
     digests = {name: _digest(value) for name, value in tree_flatten(model.parameters())}
     if compute == "float32":
         _cast(model, mx.float32)

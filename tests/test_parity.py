@@ -1,0 +1,26 @@
+"""The gates as tests: `pytest -k stage=moe` judges exactly that stage, and first whatever it waits for.
+
+The numbers are those of `harness run moe`: the same engine, the same ledger.
+"""
+
+import pytest
+
+from reports.verdict import Status, line
+from stages.cli import table_of
+from stages.places import MODELS
+from stages.run import Question, Run
+
+ROWS = [(model, stage.name) for model in MODELS for stage in table_of(model).stages]
+
+
+@pytest.mark.parametrize(("model", "stage"), ROWS)
+def test_stage(model: str, stage: str, record_property) -> None:
+    answer = Run(table_of(model), Question(stages=(stage,))).answer()
+    rows = [row for row in answer.verdicts if row.stage == stage]
+    for row in rows:
+        record_property(f"{row.case} {row.mode} {row.occurrence} {row.tensor}", row.value)
+    wrong = [line(row) + f"  [{row.case}, {row.mode}]" for row in answer.verdicts if row.status is not Status.PASS]
+    assert not wrong, "\n".join(
+        [f"{len(wrong)} verdicts of {stage} are not PASS; see: harness run {stage}", *wrong[:10]]
+    )
+    assert rows
