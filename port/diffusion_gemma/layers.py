@@ -31,7 +31,7 @@ class Layer:
         def norm(name: str) -> RMSNorm:
             return RMSNorm(scope / name, text.hidden_size, text.rms_norm_eps)
 
-        self.scope = scope
+        self._scopes = scope, encoder_scope
         self.self_attn = Attention(scope / "self_attn", text, layer)
         self.mlp = MLP(scope / "mlp", text.hidden_size, text.intermediate_size)
         self.router = Router(scope / "router", text)
@@ -53,6 +53,11 @@ class Layer:
     def decode(self, h_BCD: mx.array, mask: Mask, past: Pair | None, offset: int) -> mx.array:
         """A pass over the canvas, which only reads `past`: floats [B, C, D] to the same shape and dtype."""
         return self._run(h_BCD, lambda x: self.self_attn.decode(x, mask, past, offset), self.layer_scalar)
+
+    def release(self) -> None:
+        """Forget every weight; the next pass reads them again."""
+        for scope in self._scopes:
+            scope.release()
 
     def _run(self, h_BTD: mx.array, attend: Callable[[mx.array], mx.array], scalar: Param) -> mx.array:
         h_BTD = h_BTD + self.post_attention_layernorm(attend(self.input_layernorm(h_BTD)))

@@ -62,7 +62,7 @@ class DiffusionGemma:
     def _finish(self, layer: Layer, h: mx.array) -> None:
         if self.streaming:
             mx.eval(h)
-            layer.scope.release()
+            layer.release()
 
     def encode(self, ids_BT: mx.array, cache: Sequence[Cache], padding_BP: mx.array | None = None) -> mx.array:
         """One pass over prompt tokens, or over a finished canvas, behind whatever the cache holds.
