@@ -1,5 +1,6 @@
 """Tensors as they cross the model's borders: numpy outside, MLX inside, the same bits."""
 
+import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -42,6 +43,11 @@ def rows(texts: list[str], width: int) -> np.ndarray:
     if longest := max((row for row in encoded if len(row) > width), key=len, default=b""):
         raise ValueError(f"{longest!r} has {len(longest)} bytes; a row has {width}")
     return np.frombuffer(b"".join(row.ljust(width, b"\0") for row in encoded), np.uint8).reshape(len(texts), width)
+
+
+def digest(dtype: str, x: np.ndarray) -> bytes:
+    """sha256 of a tensor's dtype, as safetensors spells it, shape and little-endian bytes."""
+    return hashlib.sha256(f"{dtype}:{'x'.join(map(str, x.shape))}:".encode() + x.tobytes()).digest()
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, str]:
@@ -87,6 +93,11 @@ def optional(x: np.ndarray) -> mx.array | None:
     return to_mlx(x) if x.size else None
 
 
+def given(x: mx.array | None) -> np.ndarray:
+    """An array, or one of size zero for None."""
+    return np.zeros(ABSENT, bool) if x is None else to_numpy(x)
+
+
 def cursor(cache: Cache) -> np.ndarray:
     """Offset and write index of a cache, int32 [2]."""
     return np.array([cache.offset, cache.cursor], np.int32)
@@ -108,6 +119,16 @@ def restore(window: int | None, keys: np.ndarray, values: np.ndarray, at: np.nda
     if window is None:
         return GrowingCache(*held)
     return RotatingCache(window, *held, offset=int(at[0]), cursor=keys.shape[2] if ordered else int(at[1]))
+
+
+def restore_all(
+    windows: Sequence[int | None], keys: Trace, values: Trace, at: np.ndarray, *, ordered: bool
+) -> list[Cache]:
+    """`restore` for all layers: buffers by the layer's number, cursors int32 [L, 2]."""
+    return [
+        restore(window, keys[str(i)], values[str(i)], cursor_, ordered=ordered)
+        for i, (window, cursor_) in enumerate(zip(windows, at, strict=True))
+    ]
 
 
 def buffers(cache: Cache, empty: tuple[int, int, int, int], dtype: mx.Dtype) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,6 @@ of a batch laid flat, E experts, K experts a token, V vocabulary.
 # ruff: noqa: ARG001 -- every cut takes `at`, whether or not its stage looks at it.
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping
 from functools import lru_cache
@@ -22,10 +21,12 @@ from .borders import (
     Trace,
     by_id,
     cache_gives,
+    digest,
     flatten,
     mask_out,
     optional,
     restore,
+    restore_all,
     rows,
     shown,
     text_bytes,
@@ -57,6 +58,10 @@ def _layer(model: DiffusionGemma, at: At) -> Layer:
     return model.layers[at["layer"]]
 
 
+def _windows(model: DiffusionGemma) -> list[int | None]:
+    return [layer.self_attn.window for layer in model.layers]
+
+
 def config(model: DiffusionGemma, at: At) -> Trace:
     """Every field after defaults and the quantization map: names uint8 [n, 128], values uint8 [n, 32]."""
     parsed = dataclasses.asdict(configs.read(model.weights.directory))
@@ -67,14 +72,10 @@ def config(model: DiffusionGemma, at: At) -> Trace:
 
 def weights(model: DiffusionGemma, at: At) -> Trace:
     """Name and digest of every tensor as the model reads it: names uint8 [n, 96], digests uint8 [n, 32]."""
-    names = sorted(model.weights.params)
-    digests = []
-    for name in names:
-        param = model.weights.params[name]
-        array = to_numpy(param.stored())
-        shape = "x".join(str(n) for n in array.shape)
-        digests.append(hashlib.sha256(f"{param.dtype}:{shape}:".encode() + array.tobytes()).digest())
-    return {"names": rows(names, 96), "digests": np.frombuffer(b"".join(digests), np.uint8).reshape(len(names), 32)}
+    params = sorted(model.weights.params.items())
+    digests = b"".join(digest(param.dtype, to_numpy(param.stored())) for _, param in params)
+    names = rows([name for name, _ in params], 96)
+    return {"names": names, "digests": np.frombuffer(digests, np.uint8).reshape(len(params), 32)}
 
 
 def tokenize(model: DiffusionGemma, at: At, *, text: np.ndarray) -> Trace:
@@ -185,15 +186,6 @@ def kv_cache(
     return cache_gives(cache, *cache.update(to_mlx(keys), to_mlx(values)))
 
 
-def _caches(model: DiffusionGemma, keys: Trace, values: Trace, cursors: np.ndarray, *, ordered: bool) -> list[Any]:
-    windows = [block.self_attn.window for block in model.layers]
-    names = [str(i) for i in range(len(windows))]
-    return [
-        restore(window, keys[name], values[name], at, ordered=ordered)
-        for window, name, at in zip(windows, names, cursors, strict=True)
-    ]
-
-
 def encoder(
     model: DiffusionGemma,
     at: At,
@@ -205,7 +197,7 @@ def encoder(
     cursors: np.ndarray,
 ) -> Trace:
     """A whole encoder pass: hidden states [B, T, D] after the final norm, and what a canvas then sees of each layer."""
-    caches = _caches(model, past_keys, past_values, cursors, ordered=False)
+    caches = restore_all(_windows(model), past_keys, past_values, cursors, ordered=False)
     h = model.encode(to_mlx(ids), caches, optional(padding))
     return {"h": to_numpy(h), **shown(caches)}
 
@@ -250,7 +242,7 @@ def decoder(
     cursors: np.ndarray,
 ) -> Trace:
     """A whole canvas pass: hidden states [B, C, D] after the final norm."""
-    caches = _caches(model, past_keys, past_values, cursors, ordered=True)
+    caches = restore_all(_windows(model), past_keys, past_values, cursors, ordered=True)
     return {"h": to_numpy(model.decode(to_mlx(ids), caches, to_mlx(signal), optional(padding)))}
 
 

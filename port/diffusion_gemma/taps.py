@@ -19,6 +19,7 @@ from .borders import (
     by_id,
     cache_gives,
     cursor,
+    given,
     mask_in,
     number,
     optional,
@@ -48,11 +49,11 @@ def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
     emit("config", "checkpoint", {}, cuts.config(model, {}))
     emit("weights", "checkpoint", {}, cuts.weights(model, {}))
     for i, text in enumerate(plan["texts"]):
-        given = text_bytes(text)
-        emit("tokenize", f"text={i}", {"text": given}, cuts.tokenize(model, {}, text=given))
+        ins = {"text": text_bytes(text)}
+        emit("tokenize", f"text={i}", ins, cuts.tokenize(model, {}, **ins))
     for i, messages in enumerate(plan["chats"]):
-        given = text_bytes(json.dumps(messages, ensure_ascii=False))
-        emit("chat_template", f"chat={i}", {"messages": given}, cuts.chat_template(model, {}, messages=given))
+        ins = {"messages": text_bytes(json.dumps(messages, ensure_ascii=False))}
+        emit("chat_template", f"chat={i}", ins, cuts.chat_template(model, {}, **ins))
     if plan["ids"] is not None:
         _Run(model, emit).whole(plan)
     for direct in plan["direct_moe"]:
@@ -221,7 +222,7 @@ class _Run:
     def _encoder_masks(self, _this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         masks = call()
         tokens, offset, padding = args
-        ins = {"tokens": number(tokens), "offset": number(offset), "padding": self._given(padding)}
+        ins = {"tokens": number(tokens), "offset": number(offset), "padding": given(padding)}
         outs = {
             "full" if window is None else "sliding": written_out(mask, tokens, visible_keys(tokens, offset, window))
             for window, mask in masks.items()
@@ -240,12 +241,8 @@ class _Run:
             "tokens": number(canvas),
             "lengths": np.array([lengths[window] for window in kinds.values()], np.int32),
             "offset": number(caches[0].offset),
-            "padding": self._given(padding),
+            "padding": given(padding),
         }
         outs = {name: written_out(masks[window], canvas, lengths[window] + canvas) for name, window in kinds.items()}
         self.emit("decoder_masks", self.prefix, ins, outs)
         return masks
-
-    @staticmethod
-    def _given(padding: mx.array | None) -> np.ndarray:
-        return np.zeros(ABSENT, bool) if padding is None else to_numpy(padding)
