@@ -151,16 +151,17 @@ class _FreeRun:
 
     def run(self) -> dict[str, list[Verdict]]:
         judge = self.judge
-        unreached = "the port's ordinary run never comes by here"
+        status, unreached = Status.FAIL, "the port's ordinary run never comes by here"
         try:
             sides.taps("port", judge.table.model).run(judge.model, judge.plan, self._crossed)
         except GoldenError:
             raise  # met while reading what a border should give: no fault of the port
         except Exception as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
-            unreached = f"the port's ordinary run stopped before this: {said(error)}"
+            # No fault of the stages that it did not reach: the one that raises says so when it is forced.
+            status, unreached = Status.LOCKED, f"the port's ordinary run stopped before this: {said(error)}"
         for stage, occurrence in self.waiting:
             here = Border(judge.table[stage], occurrence, "free")
-            self.verdicts[stage].append(judge.verdict(here, "", Status.FAIL, note=unreached))
+            self.verdicts[stage].append(judge.verdict(here, "", status, note=unreached))
         return self.verdicts
 
     def _crossed(self, stage: str, occurrence: str, ins: Trace, outs: Trace) -> None:

@@ -19,7 +19,7 @@ from reports.verdict import Status, Verdict
 
 from . import sides
 from .cases import plan
-from .code import Executed, fingerprint, harness_digest, unchanged, with_constants
+from .code import PORT, Executed, fingerprint, harness_digest, unchanged, with_constants
 from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
 from .judge import Judge
@@ -277,6 +277,8 @@ class Run:
         verdicts = [*one.judge.forced(stage), *one.judge.free(stage)]
         seconds = time.perf_counter() - start
         files = one.judge.executed[stage.name] | self._base[one.checkpoint, one.compute]
+        if any(row.status is not Status.PASS for row in verdicts):
+            files |= set(PORT.rglob("*.py"))  # whatever mends it, elsewhere in the ordinary run too, asks again
         for waited in self.table.closure([stage.name])[:-1]:
             files |= self._ancestors(waited, one)
         self.ledger.put(name, Entry(key, fingerprint(files), tuple(verdicts), seconds))
