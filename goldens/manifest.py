@@ -36,7 +36,6 @@ def collect(
     compute: str,
     seed: int,
     checkpoint: Path,
-    table_digest: str,
     recorder: Iterable[Path],
     oracle_package: str,
     kept: str | list[Any],
@@ -52,7 +51,6 @@ def collect(
         compute: ``bfloat16`` or ``float32``.
         seed: the case's seed.
         checkpoint: directory the oracle loads.
-        table_digest: digest of the table of stages.
         recorder: files and folders whose Python source records.
         oracle_package: the oracle's distribution; its files must be as its wheel brought them.
         kept: what the case keeps of a full recording.
@@ -73,7 +71,6 @@ def collect(
             "digest": held.digest,
             "parts": {name: sha256[:PART_DIGITS] for name, sha256 in held.parts.items()},
         },
-        "table": table_digest,
         "recorder": sources_digest(recorder),
         "oracle": {
             "name": oracle_package,

@@ -25,7 +25,8 @@ from reports.verdict import Status, Verdict, exit_code, summarize
 from . import view
 from .errors import HarnessError, UsageError
 from .places import CACHE, COMMITTED, LOCAL, MODELS, PAGES, golden_path
-from .run import Answer, Question, Run
+from .run import Answer, Run
+from .shelf import Question
 from .spec import Table
 
 FOLDER = click.Path(path_type=Path, file_okay=False)

@@ -85,7 +85,6 @@ class Recorder:
             compute=compute,
             seed=case.seed,
             checkpoint=checkpoint,
-            table_digest=self.table.border_digest(),
             oracle_package="mlx-optiq",
             recorder=[Path(__file__).parent, Path(str(self.cuts.__file__)).parent],
             kept="all" if full else f"layers {list(case.keep) or 'all'} without {list(case.leave)}",
@@ -107,14 +106,9 @@ def _keeps(case: Case, tap: Tap) -> bool:
 def _check_covered(table: Table, run: list[Tap]) -> None:
     """Every border reported is one of the table's, tensor for tensor."""
     for tap in run:
-        stage = table[tap.stage]
-        named = {f"{n.rpartition('.')[0]}.*" if "." in n else n for n in tap.ins}
-        if named != set(stage.takes):
-            raise HarnessError(
-                f"{tap.stage}[{tap.occurrence}] took {sorted(named)}, the table says {sorted(stage.takes)}"
-            )
-        if unknown := [n for n in tap.outs if stage.out(n) is None]:
-            raise HarnessError(f"{tap.stage}[{tap.occurrence}] gave {unknown[0]!r}, which the table does not know")
+        ins, outs = ({n: (str(x.dtype), x.shape) for n, x in side.items()} for side in (tap.ins, tap.outs))
+        if wrong := table[tap.stage].unlike(ins, outs):
+            raise HarnessError(f"{tap.stage}[{tap.occurrence}] {wrong}; mend oracle/{table.model}/taps.py or the table")
 
 
 def _replay(table: Table, cuts: Any, model: Any, tap: Tap) -> None:

@@ -5,15 +5,14 @@ import json
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from goldens import canary, checkpoint
+from goldens import canary
 from goldens.errors import GoldenError
-from goldens.store import Golden
 from reports.ledger import Entry, Ledger
 from reports.verdict import Status, Verdict
 
@@ -23,26 +22,12 @@ from .code import PORT, Executed, fingerprint, harness_digest, unchanged, with_c
 from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
 from .judge import Judge
-from .places import CACHE, COMMITTED, LOCAL, ROOT, checkpoint_path, golden_path
-from .spec import Case, Stage, Table
+from .places import CACHE, ROOT
+from .shelf import Held, Question, Shelf
+from .spec import Stage, Table
 
 Progress = Callable[[str], None]
-NOT_RUN = {"why", "keep", "leave", "computes"}  # fields of a case that say what is kept of a run, not what is run
 PACKAGES = ("mlx", "numpy", "tokenizers", "jinja2", "ml_dtypes")
-
-
-@dataclass(frozen=True)
-class Question:
-    """What a command asks: which stages, cases and dtypes; which goldens, checkpoint, tier and modes."""
-
-    stages: tuple[str, ...] = ()
-    cases: tuple[str, ...] = ()
-    computes: tuple[str, ...] = ()
-    goldens: Path | None = None
-    checkpoint: Path | None = None
-    tier: str | None = None
-    modes: tuple[str, ...] = ("forced", "free")
-    again: bool = False
 
 
 @dataclass
@@ -74,24 +59,21 @@ class Answer:
 
 @dataclass
 class _Open:
-    """One golden that may be judged here, and the port's side of it once somebody needs that."""
+    """One golden at hand, and the port's side of it once somebody needs that."""
 
     run: "Run"
-    case: Case
-    compute: str
-    golden: Golden
-    tier: str
-    checkpoint: Path
+    held: Held
 
     @property
     def name(self) -> str:
-        return f"{self.case.name}/{self.compute}"
+        return self.held.name
 
     @cached_property
     def judge(self) -> Judge:
-        model = self.run.port(self.checkpoint, self.compute)
-        config = json.loads((self.checkpoint / "config.json").read_text())
-        return Judge(self.run.table, self.golden, self.name, self.tier, model, plan(self.case, config))
+        held = self.held
+        model = self.run.port(held.checkpoint, held.compute)
+        config = json.loads((held.checkpoint / "config.json").read_text())
+        return Judge(self.run.table, held.golden, held.name, held.tier, model, plan(held.case, config))
 
 
 class Run:
@@ -110,7 +92,7 @@ class Run:
         self.here = canary.canary()
         self._ports: dict[tuple[Path, str], Any] = {}
         self._base: dict[tuple[Path, str], set[Path]] = {}
-        self._digests: dict[Path, checkpoint.Checkpoint] = {}
+        self._shelf = Shelf(table, question, self.here, self.port)
         self._holds: dict[str, bool] = {}
         self._stale = False
         self._judging = True
@@ -159,77 +141,20 @@ class Run:
         for case, compute in wanted(self.table, self.question.cases, self.question.computes):
             name = f"{case.name}/{compute}"
             try:
-                one = self._open(case, compute, answer)
+                held = self._shelf.take(case, compute)
             except (GoldenError, MissingGoldenError) as stale:
                 self._stale = True
                 for stage in asked:
                     answer.verdicts.append(_row(self.table, stage, name, Status.STALE, str(stale)))
                 continue
-            opened.append(one)
+            answer.manifests[name], answer.differs[name] = held.golden.manifest, held.differs
+            opened.append(_Open(self, held))
         return opened
 
-    def _open(self, case: Case, compute: str, answer: Answer) -> _Open:
-        name = f"{case.name}/{compute}"
-        path = self._find(case, compute)
-        golden = Golden.open(path)
-        facts = golden.manifest
-        where = self.question.checkpoint or checkpoint_path(case.checkpoint)
-        self._check_checkpoint(facts, where, compute, path)
-        if facts["table"] != self.table.border_digest():
-            raise GoldenError(path=path, cause="the table's stages or their tensors changed since it was recorded")
-        if changed := differing_fields(facts["case"], case):
-            cause = f"the table's case {case.name!r} changed since it was recorded: {', '.join(changed)} differ"
-            raise GoldenError(path=path, cause=cause)
-        differs = canary.differing(facts["canary"], self.here)
-        if self.question.tier == "exact" and differs:
-            raise UsageError(
-                f"the exact tier was asked for, but this machine's numeric backend is not the one of {path.name}: "
-                f"{', '.join(differs)} differ. Record here with: harness dump --out goldens/local"
-            )
-        answer.manifests[name], answer.differs[name] = facts, differs
-        tier = self.question.tier or ("portable" if differs else "exact")
-        return _Open(self, case, compute, golden, tier, where)
-
-    def _find(self, case: Case, compute: str) -> Path:
-        """The golden to judge: of the folder asked for; else the committed one, else a local one of this backend."""
-        if self.question.goldens:
-            path = golden_path(self.question.goldens, self.table.model, case.name, compute)
-            if not path.exists():
-                raise MissingGoldenError(f"there is no golden {path}; record it with: harness dump --case {case.name}")
-            return path
-        committed, local = (golden_path(folder, self.table.model, case.name, compute) for folder in (COMMITTED, LOCAL))
-        if not local.exists():
-            if not committed.exists():
-                raise MissingGoldenError(
-                    f"there is no golden {committed.name}; record it with: harness dump --case {case.name}"
-                )
-            return committed
-        if committed.exists() and not canary.differing(Golden.open(committed).manifest["canary"], self.here):
-            return committed
-        return local
-
-    def _check_checkpoint(self, facts: dict[str, Any], where: Path, compute: str, path: Path) -> None:
-        recorded = facts["checkpoint"]
-        found = self._digest(where)
-        if found.digest == recorded["digest"]:
-            return
-        self.port(where, compute)  # a checkpoint that is broken says so itself, and that is the better message
-        parts = checkpoint.differing(recorded["parts"], found.parts)
-        cause = f"the checkpoint at {where} is not the one it was recorded from: {', '.join(parts[:3])} differ"
-        raise GoldenError(path=path, cause=cause)
-
-    def _digest(self, where: Path) -> checkpoint.Checkpoint:
-        if where not in self._digests:
-            try:
-                self._digests[where] = checkpoint.digest(where)
-            except GoldenError as error:  # nothing is wrong with a golden: what to judge is not there
-                raise HarnessError(f"{where}: {error.cause}. Give a checkpoint directory: --checkpoint DIR") from error
-        return self._digests[where]
-
     def _stage(self, stage: Stage, opened: list[_Open], answer: Answer) -> list[Verdict]:
-        mine = [one for one in opened if one.golden.occurrences(stage.name)]
+        mine = [one for one in opened if one.held.golden.occurrences(stage.name)]
         answer.cases[stage.name] = [one.name for one in mine]
-        answer.occurrences[stage.name] = sum(len(one.golden.occurrences(stage.name)) for one in mine)
+        answer.occurrences[stage.name] = sum(len(one.held.golden.occurrences(stage.name)) for one in mine)
         waits = tuple(name for name in stage.after if not self._holds.get(name, False))
         narrowed = self.question.cases or self.question.computes
         if not mine and narrowed and stage.name not in self.question.stages:
@@ -244,7 +169,7 @@ class Run:
                 note = (
                     f"waits for {', '.join(waits)}" if waits else f"not judged as it is now: harness run {stage.name}"
                 )
-                rows.append(_row(self.table, stage.name, one.name, Status.LOCKED, note, one.tier))
+                rows.append(_row(self.table, stage.name, one.name, Status.LOCKED, note, one.held.tier))
                 answer.waits[stage.name] = waits
                 supports = False
                 continue
@@ -266,7 +191,7 @@ class Run:
         if locked and self._judging:
             return None
         key = self._key(stage, one)
-        name = f"{self.table.model}/{stage.name}/{one.name}/{one.tier}"
+        name = f"{self.table.model}/{stage.name}/{one.name}/{one.held.tier}"
         held = None if self.question.again else self.ledger.get(name)
         if held is not None and held.key == key and unchanged(held.files):
             return held
@@ -276,7 +201,7 @@ class Run:
         start = time.perf_counter()
         verdicts = [*one.judge.forced(stage), *one.judge.free(stage)]
         seconds = time.perf_counter() - start
-        files = one.judge.executed[stage.name] | self._base[one.checkpoint, one.compute]
+        files = one.judge.executed[stage.name] | self._base[one.held.checkpoint, one.held.compute]
         if any(row.status is not Status.PASS for row in verdicts):
             files |= set(PORT.rglob("*.py"))  # whatever mends it, elsewhere in the ordinary run too, asks again
         for waited in self.table.closure([stage.name])[:-1]:
@@ -286,27 +211,21 @@ class Run:
 
     def _ancestors(self, stage: str, one: _Open) -> set[Path]:
         """Files that a stage before this one depends on: a free verdict came through them."""
-        held = self.ledger.get(f"{self.table.model}/{stage}/{one.name}/{one.tier}")
+        held = self.ledger.get(f"{self.table.model}/{stage}/{one.name}/{one.held.tier}")
         return {ROOT / name for name in held.files} if held else set()
 
     def _key(self, stage: Stage, one: _Open) -> str:
         parts = [
             repr(stage),
-            one.golden.digest(stage.name),
-            one.golden.manifest["checkpoint"]["digest"],
-            one.tier,
+            one.held.golden.digest(stage.name),
+            one.held.golden.manifest["checkpoint"]["digest"],
+            one.held.tier,
             json.dumps(self.here, sort_keys=True),
             *(f"{name}=={metadata.version(name)}" for name in PACKAGES),
             platform.python_version(),
             harness_digest(),
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-def differing_fields(recorded: dict[str, Any], case: Case) -> list[str]:
-    """Fields of a case that decide what is run, and are not as they were recorded."""
-    now = json.loads(json.dumps(asdict(case)))
-    return sorted(name for name in now.keys() - NOT_RUN if now[name] != recorded.get(name))
 
 
 def _supports(row: Verdict) -> bool:

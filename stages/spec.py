@@ -1,11 +1,12 @@
 """The grammar of a table: what a stage takes and gives, how close is close enough, and which cases exercise it."""
 
-import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .gates import Exact, Gate
 
 Axes = str
+Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
 @dataclass(frozen=True)
@@ -43,20 +44,30 @@ class Stage:
 
     def out(self, tensor: str) -> Out | None:
         """The declaration of a tensor that was given, or None where the table knows none of that name."""
-        return self.gives.get(tensor) or self.gives.get(f"{tensor.rpartition('.')[0]}.*")
+        return self.gives.get(family(tensor))
 
-    def border(self) -> str:
-        """What a golden depends on: names and axes, not gates."""
-        gives = ", ".join(f"{name}: {out.axes}" for name, out in self.gives.items())
-        takes = ", ".join(f"{name}: {axes}" for name, axes in self.takes.items())
-        return f"{self.name}({takes}) -> {gives}"
+    def unlike(self, ins: Shapes, outs: Shapes) -> str:
+        """What these tensors (dtype and shape by name) have otherwise than this row; "" where nothing is.
+
+        A tensor of size 0 stands for one that is absent, and may have any number of axes.
+        """
+        for verb, row, found in (
+            ("takes", self.takes, ins),
+            ("gives", {n: o.axes for n, o in self.gives.items()}, outs),
+        ):
+            families = {family(name) for name in found}
+            if families != row.keys():
+                return f"{verb} {sorted(families)}, the table says {sorted(row)}"
+            for name, (_, shape) in found.items():
+                axes = row[family(name)].split()
+                if len(axes) != len(shape) and 0 not in shape:
+                    return f"{verb} {name} with {len(shape)} axes, the table says {axes}"
+        return ""
 
 
-@dataclass(frozen=True)
-class Step:
-    """One canvas pass: where its self-conditioning signal comes from (none, logits, confidence, entropy)."""
-
-    signal: str = "none"
+def family(name: str) -> str:
+    """`keys.*` for `keys.3`; a name without a dot is its own."""
+    return f"{name.rpartition('.')[0]}.*" if "." in name else name
 
 
 @dataclass(frozen=True)
@@ -132,7 +143,3 @@ class Table:
             if stage.name in wanted:
                 wanted.update(stage.after)
         return [stage.name for stage in self.stages if stage.name in wanted]
-
-    def border_digest(self) -> str:
-        """What a recording depends on in this table."""
-        return hashlib.sha256("\n".join(stage.border() for stage in self.stages).encode()).hexdigest()

@@ -9,7 +9,8 @@ from goldens.store import Golden
 from reports.report import Gate, Report, StageInfo, Tensor
 from reports.verdict import Status, overall
 
-from .run import Answer, Question
+from .run import Answer
+from .shelf import Question
 from .spec import Stage, Table
 
 

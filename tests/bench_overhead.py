@@ -1,8 +1,8 @@
 """What the harness costs on top of the two models' own arithmetic: run with `nox -s bench`.
 
-One round is a full run (every case recorded from the oracle, then judged from an empty ledger); interleaved with it, the
-same calls alone: the oracle's ordinary and wide runs and its cuts' replays, the port's ordinary run and its forced cuts,
-with no taps, gates, files, hashes or ledger. Their inputs are read from the goldens beforehand.
+One round is a full run (every case recorded from the oracle, then judged from an empty ledger); interleaved with it,
+the same calls alone: the oracle's ordinary and wide runs and its cuts' replays, the port's ordinary run and its forced
+cuts, with no taps, gates, files, hashes or ledger. Their inputs are read from the goldens beforehand.
 """
 
 import json
@@ -24,7 +24,8 @@ from stages.cli import table_of
 from stages.dump import Recorder, wanted
 from stages.gates import FLOATS
 from stages.places import COMMITTED, checkpoint_path, golden_path
-from stages.run import Question, Run
+from stages.run import Run
+from stages.shelf import Question
 from stages.spec import Case
 
 TABLE = table_of("diffusion_gemma")
@@ -66,10 +67,15 @@ def test_full_run_against_compute_alone(benchmark, tmp_path: Path, monkeypatch, 
     row = {"full_s": min(full), "compute_s": min(alone), "oracle_s": min(oracle), "ratio": min(full) / min(alone)}
     benchmark.extra_info.update(row | {"aim": AIM, "ratios": ratios})
     with capsys.disabled():
-        print(f"\n{'full run':>12} {'compute':>12} {'of it oracle':>12} {'ratio':>8} {'aim':>6}")
-        print(
-            f"{row['full_s']:>10.2f} s {row['compute_s']:>10.2f} s {row['oracle_s']:>10.2f} s {row['ratio']:>8.3f} {AIM:>6}"
+        heads = ("full run", "compute", "of it oracle", "ratio", "aim")
+        cells = (
+            f"{row['full_s']:.2f} s",
+            f"{row['compute_s']:.2f} s",
+            f"{row['oracle_s']:.2f} s",
+            f"{row['ratio']:.3f}",
         )
+        for line in (heads, (*cells, str(AIM))):
+            print("".join(f"{cell:>14}" for cell in line))
         print(json.dumps(benchmark.extra_info))
 
 

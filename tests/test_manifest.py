@@ -78,7 +78,6 @@ def collect(tmp_path, monkeypatch, **changes):
         "compute": "bfloat16",
         "seed": 3,
         "checkpoint": make_checkpoint(tmp_path / "nano"),
-        "table_digest": "t",
         "recorder": [ROOT / "goldens"],
         "oracle_package": PACKAGE,
         "kept": [0, 5],

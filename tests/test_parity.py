@@ -8,7 +8,8 @@ import pytest
 from reports.verdict import Status, line
 from stages.cli import table_of
 from stages.places import MODELS
-from stages.run import Question, Run
+from stages.run import Run
+from stages.shelf import Question
 
 ROWS = [(model, stage.name) for model in MODELS for stage in table_of(model).stages]
 
