@@ -8,6 +8,7 @@ import mlx.core as mx
 import pytest
 from port_files import INDEX, SHARDS, Tensors, copy, edit, header_of, read, shard_of, write
 
+from port.diffusion_gemma import cuts
 from port.diffusion_gemma.model import load
 from port.errors import CheckpointError, PortError
 
@@ -115,3 +116,5 @@ def test_a_weight_that_is_no_number_is_refused_when_it_is_read(tmp_path: Path, b
         model.encode(mx.array([[2, 5, 7]]), model.new_cache())
     assert f"tensor {SCALES}: 1 of 192 values are NaN or infinite, the first at [1, 2]" in str(caught.value)
     assert str(directory) in str(caught.value)
+    with pytest.raises(CheckpointError, match=f"tensor {SCALES}: 1 of"):
+        cuts.load(directory, "bfloat16")

@@ -76,6 +76,12 @@ def test_nothing_is_read_before_its_layer_runs() -> None:
     assert read_now == own - {"model.decoder.layers.1.layer_scalar"} | {scalar}
 
 
+def test_verifying_looks_at_everything_and_keeps_nothing() -> None:
+    weights = load(NANO).weights
+    weights.verify()
+    assert not any(param.is_read for param in weights.params.values())
+
+
 def test_streaming_gives_memory_back_and_changes_nothing() -> None:
     ids = mx.arange(3, 30)[None]
     whole, streamed = load(NANO), load(NANO, streaming=True)

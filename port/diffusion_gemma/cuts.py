@@ -36,8 +36,7 @@ from .borders import (
 )
 from .conditioning import confident_probabilities, entropic_probabilities, soft_from_logits, soft_from_table
 from .layers import Layer
-from .masks import decoder_mask, encoder_mask
-from .masks import visible as visible_keys
+from .masks import decoder_mask, encoder_mask, visible
 from .model import DiffusionGemma
 from .tokens import Tokens
 
@@ -45,8 +44,10 @@ At = Mapping[str, Any]
 
 
 def load(checkpoint: Path, compute: str) -> DiffusionGemma:
-    """Open a checkpoint directory for "bfloat16" or "float32"."""
-    return models.load(Path(checkpoint), compute)
+    """Open a checkpoint directory for "bfloat16" or "float32", refusing values that are no numbers."""
+    model = models.load(Path(checkpoint), compute)
+    model.weights.verify()
+    return model
 
 
 @lru_cache(maxsize=4)
@@ -166,7 +167,7 @@ def encoder_masks(
     gives = {}
     for name, window in (("full", None), ("sliding", model.config.text_config.sliding_window)):
         mask = encoder_mask(queries, before, window, optional(padding))
-        gives[name] = written_out(mask, queries, visible_keys(queries, before, window))
+        gives[name] = written_out(mask, queries, visible(queries, before, window))
     return gives
 
 
@@ -206,11 +207,9 @@ def decoder_masks(
     model: DiffusionGemma, at: At, *, tokens: np.ndarray, lengths: np.ndarray, offset: np.ndarray, padding: np.ndarray
 ) -> Trace:
     """Both kinds of decoder mask, booleans [B, 1, C, S + C]."""
-    canvas = int(tokens)
-    gives = {}
-    for name, window, cached in zip(
-        ("full", "sliding"), (None, model.config.text_config.sliding_window), lengths, strict=True
-    ):
+    gives, canvas = {}, int(tokens)
+    windows = (None, model.config.text_config.sliding_window)
+    for name, window, cached in zip(("full", "sliding"), windows, lengths, strict=True):
         mask = decoder_mask(canvas, int(cached), int(offset), window, optional(padding))
         gives[name] = written_out(mask, canvas, int(cached) + canvas)
     return gives

@@ -129,16 +129,13 @@ class Shard:
             raise self._refuse(f"it has {size} bytes", f"{end}, which is where its last tensor ends")
         return slots
 
-    def read(self, slot: Slot) -> mx.array:
-        """Copy one tensor out of the file.
-
-        Returns:
-            the array, in the dtype and shape that the file states.
+    def _bits(self, slot: Slot) -> np.ndarray:
+        """One tensor's raw words, still in the file.
 
         Raises:
             CheckpointError: a floating tensor holds a NaN or an infinity.
         """
-        size, raw, dtype = DTYPES[slot.dtype]
+        size, raw, _ = DTYPES[slot.dtype]
         bits = np.frombuffer(self._map, raw, (slot.stop - slot.start) // size, slot.start).reshape(slot.shape)
         exponent = _EXPONENT.get(slot.dtype)
         if exponent is not None:
@@ -150,4 +147,24 @@ class Shard:
                     "finite weights",
                     slot.name,
                 )
-        return mx.array(bits).view(dtype)
+        return bits
+
+    def check(self, slot: Slot) -> None:
+        """Look at one tensor's values without copying them.
+
+        Raises:
+            CheckpointError: a floating tensor holds a NaN or an infinity.
+        """
+        if slot.dtype in _EXPONENT:
+            self._bits(slot)
+
+    def read(self, slot: Slot) -> mx.array:
+        """Copy one tensor out of the file.
+
+        Returns:
+            the array, in the dtype and shape that the file states.
+
+        Raises:
+            CheckpointError: a floating tensor holds a NaN or an infinity.
+        """
+        return mx.array(self._bits(slot)).view(DTYPES[slot.dtype][2])

@@ -122,6 +122,16 @@ class Weights:
             more = f", and {len(extra) - 1} more" if len(extra) > 1 else ""
             raise self._refuse(extra[0], f"no part of the model uses it{more}", "only what config.json has a place for")
 
+    def verify(self) -> None:
+        """Look at every floating value now, instead of when its layer first runs; nothing is kept in memory.
+
+        Raises:
+            CheckpointError: naming the first tensor with a NaN or an infinity.
+        """
+        for name in sorted(self.slots):
+            slot = self.slots[name]
+            slot.shard.check(slot)
+
     def _refuse(self, name: str, found: str, expected: str) -> CheckpointError:
         slot = self.slots.get(name)
         where = slot.shard.path if slot else self.directory
