@@ -94,7 +94,6 @@ class Run:
         self._base: dict[tuple[Path, str], set[Path]] = {}
         self._shelf = Shelf(table, question, self.here, self.port)
         self._holds: dict[str, bool] = {}
-        self._stale = False
         self._judging = True
 
     def port(self, where: Path, compute: str) -> Any:
@@ -143,7 +142,6 @@ class Run:
             try:
                 held = self._shelf.take(case, compute)
             except (GoldenError, MissingGoldenError) as stale:
-                self._stale = True
                 for stage in asked:
                     answer.verdicts.append(_row(self.table, stage, name, Status.STALE, str(stale)))
                 continue
@@ -158,7 +156,7 @@ class Run:
         waits = tuple(name for name in stage.after if not self._holds.get(name, False))
         narrowed = self.question.cases or self.question.computes
         if not mine and narrowed and stage.name not in self.question.stages:
-            self._holds[stage.name] = not waits and not self._stale
+            self._holds[stage.name] = not waits
             return []
         rows: list[Verdict] = []
         seconds = 0.0

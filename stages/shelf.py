@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from goldens import canary, checkpoint
+from goldens import canary, checkpoint, manifest
 from goldens.errors import GoldenError
 from goldens.store import Golden
 
@@ -75,6 +75,9 @@ class Shelf:
         path = self._find(case, compute)
         golden = Golden.open(path)
         facts = golden.manifest
+        if facts.get("schema") != manifest.SCHEMA:
+            cause = f"its manifest is of schema {facts.get('schema')}, this harness reads {manifest.SCHEMA}"
+            raise GoldenError(path=path, cause=cause)
         where = self.question.checkpoint or checkpoint_path(case.checkpoint)
         self._check_checkpoint(facts, where, compute, path)
         for stage in golden.stages():

@@ -63,20 +63,16 @@ def _info(table: Table, stage: Stage, state: Status | None, answer: Answer) -> S
 def listing(table: Table, answer: Answer) -> list[dict[str, Any]]:
     """The rows of `harness list`."""
     standing = states(table, answer)
-    rows = []
-    for stage in table.stages:
-        mine = [row for row in answer.verdicts if row.stage == stage.name]
-        rows.append(
-            {
-                "name": stage.name,
-                "after": list(stage.after),
-                "state": str(standing[stage.name] or Status.LOCKED),
-                "cases": answer.cases.get(stage.name, []),
-                "occurrences": answer.occurrences.get(stage.name, 0),
-                "passed": sum(row.status is Status.PASS for row in mine),
-            }
-        )
-    return rows
+    return [
+        {
+            "name": stage.name,
+            "after": list(stage.after),
+            "state": str(standing[stage.name] or Status.LOCKED),
+            "cases": answer.cases.get(stage.name, []),
+            "occurrences": answer.occurrences.get(stage.name, 0),
+        }
+        for stage in table.stages
+    ]
 
 
 def diagnosis(cache: Path, *folders: Path) -> dict[str, Any]:
