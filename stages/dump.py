@@ -12,7 +12,7 @@ from goldens import manifest, store
 
 from . import sides
 from .cases import plan
-from .errors import HarnessError
+from .errors import HarnessError, UsageError
 from .gates import FLOATS, Tensor, bits, wide
 from .places import checkpoint_path, golden_path
 from .spec import Case, Table
@@ -184,8 +184,13 @@ def _rms(gap: Tensor) -> float:
 
 
 def wanted(table: Table, names: tuple[str, ...], computes: tuple[str, ...]) -> Iterator[tuple[Case, str]]:
-    """The (case, compute) pairs of a table that a command asked for; all where it named none."""
-    for case in table.cases:
-        for compute in case.computes:
-            if (not names or case.name in names) and (not computes or compute in computes):
-                yield case, compute
+    """The (case, compute) pairs of a table that a command asked for; all where it named none.
+
+    Raises:
+        UsageError: it asked for cases in dtypes that they are not recorded in, so that nothing would be done.
+    """
+    named = [case for case in table.cases if not names or case.name in names]
+    pairs = [(case, compute) for case in named for compute in case.computes if not computes or compute in computes]
+    if not pairs:
+        raise UsageError(f"{', '.join(names)} of {table.model} is not recorded in {', '.join(computes)}")
+    yield from pairs
