@@ -17,7 +17,7 @@ import click
 from rich.console import Console
 from rich.table import Table as Grid
 
-from goldens import backend, canary, store
+from goldens import backend, store
 from goldens.errors import GoldenError
 from reports import html, text
 from reports.verdict import Status, Verdict, exit_code, summarize
@@ -225,36 +225,20 @@ def goldens() -> None:
 @JSON
 def goldens_ls(folder: Path, as_json: bool) -> None:
     """List recorded goldens."""
-    rows = []
-    here = canary.canary(CACHE)
-    for path in sorted(folder.glob("*.h5")):
-        with store.Golden.open(path) as golden:
-            facts = golden.manifest
-            rows.append(
-                {
-                    "file": path.name,
-                    "model": facts["model"],
-                    "case": facts["case"]["name"],
-                    "compute": facts["compute"],
-                    "oracle": f"{facts['oracle']['name']} {facts['oracle']['version']}",
-                    "kept": facts["kept"],
-                    "stages": len(golden.stages()),
-                    "occurrences": sum(len(golden.occurrences(stage)) for stage in golden.stages()),
-                    "bytes": path.stat().st_size,
-                    "differs": canary.differing(facts["canary"], here),
-                }
-            )
-    if not rows:
-        raise GoldenError(path=folder, cause="there is no golden in this folder")
+    rows, broken = view.recorded(folder, CACHE)
     if as_json:
-        click.echo(json.dumps({"schema": 1, "goldens": rows}))
-        return
+        click.echo(json.dumps({"schema": 1, "goldens": rows, "broken": broken}))
+        sys.exit(3 if broken else 0)
     grid = Grid("file", "oracle", "stages", "occurrences", "bytes", "this machine", box=None)
     for row in rows:
         same = "exact" if not row["differs"] else f"portable ({len(row['differs'])} primitives differ)"
         cells = (row["file"], row["oracle"], row["stages"], row["occurrences"], f"{row['bytes']:,}", same)
         grid.add_row(*(str(cell) for cell in cells))
-    Console(width=None if sys.stdout.isatty() else 140).print(grid)
+    if rows:
+        Console(width=None if sys.stdout.isatty() else 140).print(grid)
+    for message in broken.values():
+        click.echo(f"{Status.STALE} {message}")
+    sys.exit(3 if broken else 0)
 
 
 @goldens.command("verify")

@@ -75,10 +75,47 @@ def listing(table: Table, answer: Answer) -> list[dict[str, Any]]:
     ]
 
 
+def recorded(folder: Path, cache: Path) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The rows of `harness goldens ls`, and what is wrong with each golden that cannot be opened, by its file.
+
+    Raises:
+        GoldenError: there is none.
+    """
+    here = canary.canary(cache)
+    rows: list[dict[str, Any]] = []
+    broken: dict[str, str] = {}
+    for path in sorted(folder.glob("*.h5")):
+        try:
+            with Golden.open(path) as golden:
+                rows.append(_recorded(golden, here))
+        except GoldenError as error:
+            broken[path.name] = str(error)
+    if not rows and not broken:
+        raise GoldenError(path=folder, cause="there is no golden in this folder")
+    return rows, broken
+
+
+def _recorded(golden: Golden, here: dict[str, str]) -> dict[str, Any]:
+    facts = golden.manifest
+    return {
+        "file": golden.path.name,
+        "model": facts["model"],
+        "case": facts["case"]["name"],
+        "compute": facts["compute"],
+        "oracle": f"{facts['oracle']['name']} {facts['oracle']['version']}",
+        "kept": facts["kept"],
+        "stages": len(golden.stages()),
+        "occurrences": sum(len(golden.occurrences(stage)) for stage in golden.stages()),
+        "bytes": golden.path.stat().st_size,
+        "differs": canary.differing(facts["canary"], here),
+    }
+
+
 def diagnosis(cache: Path, *folders: Path) -> dict[str, Any]:
     """This machine's backend, and which tier each folder of goldens can be judged in here."""
     here = canary.canary(cache)
     found: dict[str, Any] = {}
+    mend = ""
     for folder in folders:
         name = f"goldens/{folder.name}" if folder.name == "local" else "committed"
         paths = sorted(folder.glob("*.h5"))
@@ -90,12 +127,14 @@ def diagnosis(cache: Path, *folders: Path) -> dict[str, Any]:
                     differs.update(canary.differing(golden.manifest["canary"], here))
             except GoldenError as error:
                 broken.append(str(error))
+                mend = mend or error.mend
         found[name] = {"files": len(paths), "differs": sorted(differs), "broken": broken}
         found[name]["tier"] = None if broken or not paths else "portable" if differs else "exact"
         found[name]["text"] = _text(found[name])
     usable = any(state["tier"] == "exact" for state in found.values())
     do = "harness run" if usable else "harness dump   (records on this machine; needs: pip install -e '.[oracle]')"
-    return {"backend": {**backend.describe(), **manifest.packages()}, "goldens": found, "exact": usable, "do": do}
+    words = {**backend.describe(), **manifest.packages()}
+    return {"backend": words, "goldens": found, "exact": usable, "do": mend or do}
 
 
 def _text(state: dict[str, Any]) -> str:

@@ -252,7 +252,10 @@ def test_list_prints_the_table(call):
 def test_goldens_ls_says_what_is_recorded(call, tmp_path):
     name = "diffusion_gemma.experts.float32.h5"
     shutil.copy(COMMITTED / name, tmp_path)
-    (row,) = call("goldens", "ls", "--goldens", tmp_path, "--json").document["goldens"]
+    said = call("goldens", "ls", "--goldens", tmp_path, "--json")
+    assert said.code == 0
+    assert list(said.document) == ["schema", "goldens", "broken"]
+    (row,) = said.document["goldens"]
     with Golden.open(tmp_path / name) as golden:
         assert row["occurrences"] == sum(len(golden.occurrences(stage)) for stage in golden.stages()) == 3
         assert row["differs"] == canary.differing(golden.manifest["canary"], canary.canary())
@@ -260,6 +263,20 @@ def test_goldens_ls_says_what_is_recorded(call, tmp_path):
     assert row["oracle"] == "mlx-optiq 0.7.7"
     assert row["bytes"] == (tmp_path / name).stat().st_size
     assert name in call("goldens", "ls", "--goldens", tmp_path).out
+
+
+def test_goldens_ls_lists_the_others_beside_a_broken_one(call, tmp_path):
+    for case in ("experts", "window-2"):
+        shutil.copy(COMMITTED / f"diffusion_gemma.{case}.float32.h5", tmp_path)
+    (tmp_path / "diffusion_gemma.experts.float32.h5").write_bytes(b"short")
+    said = call("goldens", "ls", "--goldens", tmp_path, "--json")
+    assert said.code == 3
+    assert [row["case"] for row in said.document["goldens"]] == ["window-2"]
+    assert "truncated" in said.document["broken"]["diffusion_gemma.experts.float32.h5"]
+    said = call("goldens", "ls", "--goldens", tmp_path)
+    assert said.code == 3
+    assert "diffusion_gemma.window-2.float32.h5" in said.out
+    assert "STALE" in said.out
 
 
 def test_goldens_verify_counts_the_whole_and_names_the_broken(call, tmp_path):
@@ -290,7 +307,9 @@ def test_doctor_says_which_tier_is_to_be_had(call, tmp_path, monkeypatch):
     broken = shutil.copy(COMMITTED / "diffusion_gemma.experts.float32.h5", tmp_path)
     Path(broken).write_bytes(b"not a golden")
     monkeypatch.setattr(cli, "COMMITTED", tmp_path)
-    committed = call("doctor", "--json").document["goldens"]["committed"]
+    document = call("doctor", "--json").document
+    assert document["do"].endswith("harness dump")
+    committed = document["goldens"]["committed"]
     assert committed["tier"] is None
     assert "a foreign file" in committed["broken"][0] or "truncated" in committed["broken"][0]
 
