@@ -77,8 +77,7 @@ class Recorder:
             _replay(self.table, self.cuts, model, tap)
 
         self.progress(f"{name}: wide replay")
-        wide_models = {kind: self.model(checkpoint, compute, kind) for kind in ("float64", "float32")}
-        yardsticks = _Wide(self, wide_models, todo)
+        yardsticks = _Wide(self, checkpoint, compute, todo)
         facts = manifest.collect(
             model=self.table.model,
             case=asdict(case),
@@ -126,12 +125,24 @@ def _replay(table: Table, cuts: Any, model: Any, tap: Tap) -> None:
 
 
 class _Wide:
-    """The oracle's own rounding: each kept cut once more, wide, and one free wide run."""
+    """The oracle's own rounding: each kept cut once more, wide, and one free wide run.
 
-    def __init__(self, recorder: Recorder, models: dict[str, Any], todo: dict[str, Any]) -> None:
-        self._table, self._cuts, self._models = recorder.table, recorder.cuts, models
-        self._free: dict[Border, Trace] = {}
-        recorder.taps.run(models["float32"], todo, self._remember)
+    float64 where the backend computes it (MLX's CPU does, Metal does not), else float32.
+    """
+
+    def __init__(self, recorder: Recorder, checkpoint: Path, compute: str, todo: dict[str, Any]) -> None:
+        self._table, self._cuts = recorder.table, recorder.cuts
+        for kind in ("float64", "float32"):
+            self._free: dict[Border, Trace] = {}
+            try:
+                self._model = recorder.model(checkpoint, compute, kind)
+                recorder.taps.run(self._model, todo, self._remember)
+            except (ValueError, RuntimeError) as refused:
+                last = refused
+            else:
+                self.kind = kind
+                return
+        raise HarnessError(f"no wide run of the oracle is possible here: {last}")
 
     def _remember(self, stage: str, occurrence: str, _ins: Trace, outs: Trace) -> None:
         self._free[stage, occurrence] = outs
@@ -141,7 +152,7 @@ class _Wide:
         floats = {name: tensor for name, tensor in tap.outs.items() if tensor.dtype in FLOATS and tensor.size}
         if not floats:
             return {}, {}
-        kind, outs = self._widest(tap)
+        outs = self._replayed(tap)
         free = self._free.get((tap.stage, tap.occurrence), {})
         deltas: Trace = {}
         noise: dict[str, dict[str, Any]] = {}
@@ -153,23 +164,12 @@ class _Wide:
             travelled = None
             if name in free and free[name].shape == tensor.shape:
                 travelled = _rms(wide(free[name]) - wide(tensor))
-            noise[name] = {"forced": _rms(delta), "free": travelled, "kind": kind}
+            noise[name] = {"forced": _rms(delta), "free": travelled, "kind": self.kind}
         return deltas, noise
 
-    def _widest(self, tap: Tap) -> tuple[str, Trace]:
-        for kind in self._models:
-            ins = {name: self._widened(tensor, kind) for name, tensor in tap.ins.items()}
-            try:
-                stage = self._table[tap.stage]
-                return kind, sides.call(self._cuts, self._models[kind], stage, tap.occurrence, ins)
-            except (ValueError, RuntimeError) as refused:
-                # MLX's CPU has no float64 for some of its primitives (its gather matmul, for one).
-                last = refused
-        raise HarnessError(f"no wide replay of {tap.stage}[{tap.occurrence}] is possible here: {last}")
-
-    @staticmethod
-    def _widened(tensor: Tensor, kind: str) -> Tensor:
-        return tensor.astype(kind) if tensor.dtype in FLOATS else tensor
+    def _replayed(self, tap: Tap) -> Trace:
+        ins = {name: x.astype(self.kind) if x.dtype in FLOATS else x for name, x in tap.ins.items()}
+        return sides.call(self._cuts, self._model, self._table[tap.stage], tap.occurrence, ins)
 
 
 def _four_bits(delta: Tensor) -> Tensor:

@@ -104,11 +104,12 @@ class Exact:
 
 @dataclass(frozen=True)
 class Within:
-    """Error against the wide reference, row by row, at most `k` times the oracle's own.
+    """Error against the wide reference, row by row, at most `bound` times the oracle's own.
 
     A row is the last axis; its error is a root mean square, divided by the oracle's in that row or by the oracle's in
     the whole tensor, whichever is larger (a row that the oracle happened to round luckily sets no bound).
-    In a free run, where errors have travelled, the distance to the oracle is taken in units of the oracle's free noise.
+    In a free run, where errors have travelled, the whole tensor's distance to the oracle is taken in units of the
+    oracle's own free noise, of which the golden knows no more than that.
     """
 
     bound: float
@@ -116,25 +117,32 @@ class Within:
     name: str = "within"
 
     def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:
-        """Worst row's ratio of errors."""
+        """Worst ratio of errors, at its row's element that is furthest off."""
         if not oracle.size:
             return Measured(0.0)
         unit = yardstick.noise if yardstick.delta is None else yardstick.delta
         if unit is None or not np.isfinite(unit).all():
             lack = "no wide replay" if unit is None else "a wide replay with NaN or infinity"
-            return Measured(None, note=f"the golden holds {lack} of this tensor; re-record it with `harness dump`")
+            return Measured(None, note=f"the golden holds {lack} of this tensor: record it with `harness dump`")
         gap = np.atleast_1d(wide(port) - wide(oracle))
         if yardstick.delta is None:
-            own = np.full(gap.shape[:-1], unit, np.float64)
             rows = _row_rms(gap)
+            row = _address(rows) if rows.ndim else ()
+            ratio = _ratio(_row_rms(gap.ravel()), np.asarray(unit, np.float64))
         else:
             delta = np.atleast_1d(wide(yardstick.delta))
             own = np.maximum(_row_rms(delta), _row_rms(delta.ravel()))
-            rows = _row_rms(gap - delta)
-        ratio = np.where(own > 0, rows / np.where(own > 0, own, 1.0), np.where(rows > 0, np.inf, 0.0))
-        row = _address(ratio) if ratio.ndim else ()
+            ratios = _ratio(_row_rms(gap - delta), own)
+            row = _address(ratios) if ratios.ndim else ()
+            ratio = ratios[row]
         column = int(np.argmax(np.abs(gap[row])))
-        return Measured(float(ratio[row]), (*row, column)[: oracle.ndim])
+        return Measured(float(ratio), (*row, column)[: oracle.ndim])
+
+
+def _ratio(error: Tensor, own: Tensor) -> Tensor:
+    """Error in units of the oracle's own; where that is 0, 0 for no error and infinity for any."""
+    ratio: Tensor = np.where(own > 0, error / np.where(own > 0, own, 1.0), np.where(error > 0, np.inf, 0.0))
+    return ratio
 
 
 def _row_rms(gap: Tensor) -> Tensor:

@@ -98,7 +98,7 @@ class _Work:
 
     def __init__(self, recorder: Recorder, case: Case, compute: str, checkpoint: Path, port: Any) -> None:
         self.model = recorder.model(checkpoint, compute)
-        self.wides = [recorder.model(checkpoint, compute, kind) for kind in ("float64", "float32")]
+        self.wide = recorder.model(checkpoint, compute, "float64")
         self.cuts, self.port_cuts, self.port_model = recorder.cuts, sides.cuts("port", TABLE.model), port
         self.plan = plan(case, json.loads((checkpoint / "config.json").read_text()))
         with Golden.open(golden_path(COMMITTED, TABLE.model, case.name, compute)) as golden:
@@ -114,7 +114,7 @@ class _Work:
         for stage, at, record in self.records:
             if record.noise:
                 self._wide(stage, at, record)
-        self._oracle_run(self.wides[1])
+        self._oracle_run(self.wide)
 
     def port(self) -> None:
         """Ordinary run and forced cuts."""
@@ -123,9 +123,8 @@ class _Work:
             sides.call(self.port_cuts, self.port_model, TABLE[stage], at, record.ins)
 
     def _wide(self, stage: str, at: str, record: Record) -> None:
-        kind = next(iter(record.noise.values()))["kind"]
-        ins = {name: x.astype(kind) if x.dtype in FLOATS else x for name, x in record.ins.items()}
-        sides.call(self.cuts, self.wides[("float64", "float32").index(kind)], TABLE[stage], at, ins)
+        ins = {name: x.astype(np.float64) if x.dtype in FLOATS else x for name, x in record.ins.items()}
+        sides.call(self.cuts, self.wide, TABLE[stage], at, ins)
 
     def _passes(self, encode: Callable[[np.ndarray], Any], denoise: Callable[..., mx.array]) -> None:
         if self.plan["ids"] is None:

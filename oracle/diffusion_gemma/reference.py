@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 from mlx import nn
 from mlx.utils import tree_flatten, tree_map
-from mlx_lm.models.switch_layers import QuantizedSwitchLinear, SwitchLinear
+from mlx_lm.models.switch_layers import QuantizedSwitchLinear
 from optiq.vlm import diffusion_gemma as optiq
 
 from .tensors import to_numpy
@@ -97,16 +97,24 @@ def _dequantize(model: Any, dtype: mx.Dtype) -> None:
             group_size=module.group_size,
             bits=module.bits,
         ).astype(dtype)
-        plain = _plain(module, weight)
+        plain = _plain(module)
         plain.weight = weight
         _assign(model, path, plain)
 
 
-def _plain(module: Any, weight: mx.array) -> Any:
+class _WideExperts(nn.Module):
+    """One matrix an expert, in any float dtype: MLX's own gather matmul knows none but float32 on a CPU."""
+
+    def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:  # noqa: ARG002
+        """`x` [..., 1, in] times the matrix of each index [...]; how they are sorted changes no sum."""
+        return x @ self.weight[indices].swapaxes(-1, -2)
+
+
+def _plain(module: Any) -> Any:
     if isinstance(module, nn.QuantizedEmbedding):
         return nn.Embedding(1, 1)
     if isinstance(module, QuantizedSwitchLinear):
-        return SwitchLinear(1, 1, weight.shape[0], bias=False)
+        return _WideExperts()
     if "bias" in module:
         raise OracleError("a quantized linear with a bias has no wide twin here")
     return nn.Linear(1, 1, bias=False)
