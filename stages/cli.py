@@ -8,7 +8,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -117,8 +117,11 @@ def run(
     table = table_of(model)
     modes = (mode,) if mode else ("forced", "free")
     question = Question(stages, cases, computes, goldens, checkpoint, tier, modes, again)
-    with _progress() as progress:
-        answer = Run(table, question, progress).answer()
+    with _progress() as progress, redirect_stdout(sys.stderr):  # whatever the port prints is no part of the answer
+        try:
+            answer = Run(table, question, progress).answer()
+        except SystemExit as left:
+            raise HarnessError(f"the port ended the process, with code {left.code}, while it was loaded") from left
     report = view.report(table, answer, question)
     if as_json:
         click.echo(json.dumps(_document(answer, answer.verdicts)))
@@ -180,8 +183,16 @@ def report(model: str) -> None:
 @click.option("--committed", is_flag=True, help="Write to the committed goldens.")
 @click.option("--full", is_flag=True, help="Keep every layer and stage, not only what the case keeps.")
 @click.option("--check", is_flag=True, help="Record aside and compare with what is there; write nothing.")
+@JSON
 def dump(
-    model: str, cases: tuple[str, ...], computes: tuple[str, ...], out: Path, committed: bool, full: bool, check: bool
+    model: str,
+    cases: tuple[str, ...],
+    computes: tuple[str, ...],
+    out: Path,
+    committed: bool,
+    full: bool,
+    check: bool,
+    as_json: bool,
 ) -> None:
     """Record goldens from the oracle on this machine."""
     from . import dump as recorder  # noqa: PLC0415 -- judging needs no recorder
@@ -191,19 +202,23 @@ def dump(
         raise UsageError(f"no case of {model} is called {min(unknown)!r}; see: harness list")
     folder = COMMITTED if committed else out
     changed: list[str] = []
+    sizes: dict[str, int] = {}
     with _progress() as progress, tempfile.TemporaryDirectory() as aside:
         oracle = recorder.Recorder(table, progress)
         for case, compute in recorder.wanted(table, cases, computes):
             target = Path(aside) if check else folder
             target.mkdir(parents=True, exist_ok=True)
             path = oracle.record(case, compute, target, full=full)
+            sizes[path.name] = path.stat().st_size
             if check:
                 changed += _changes(golden_path(folder, model, case.name, compute), path)
-            else:
-                click.echo(f"{path.name}  {path.stat().st_size:,} bytes")
+            elif not as_json:
+                click.echo(f"{path.name}  {sizes[path.name]:,} bytes")
     if changed:
         raise GoldenError(path=folder, cause=f"recording again gives another payload: {'; '.join(changed[:8])}")
-    if check:
+    if as_json:
+        click.echo(json.dumps({"schema": 1, "folder": str(folder), "checked": check, "bytes": sizes}))
+    elif check:
         click.echo("recorded again: every byte of payload is the same")
 
 
