@@ -36,7 +36,7 @@ class Executed:
         try:
             yield
         finally:
-            sys.setprofile(before)
+            sys.setprofile(before if callable(before) else None)  # one written in C cannot be given back
 
     def files(self, *, constructors: bool) -> set[Path]:
         """Files under port/ that ran; without those that only had a constructor run."""
@@ -106,9 +106,19 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "absent"
 
 
+@lru_cache(maxsize=1)
+def as_found() -> dict[Path, str]:
+    """Digest of each file of the port when it was first asked for: before the port was imported.
+
+    A file saved while its old code is being judged is not the one that was judged.
+    """
+    return {path: digest(path) for path in PORT.rglob("*.py")}
+
+
 def fingerprint(files: Iterable[Path]) -> dict[str, str]:
-    """Digest of each file, by its path from the project's root."""
-    return {path.relative_to(ROOT).as_posix(): digest(path) for path in sorted(files)}
+    """Digest of each file as it was found, by its path from the project's root."""
+    found = as_found()
+    return {path.relative_to(ROOT).as_posix(): found.get(path, "absent") for path in sorted(files)}
 
 
 def unchanged(recorded: dict[str, str]) -> bool:

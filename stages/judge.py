@@ -65,7 +65,7 @@ class Judge:
                 with watch.watching() if _kind(occurrence) not in kinds else nullcontext():
                     outs = sides.call(cuts, self.model, stage, occurrence, record.ins)
                 kinds.add(_kind(occurrence))
-            except Exception as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
+            except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
                 verdicts.append(self._broken(here, error))
                 continue
             finally:
@@ -80,7 +80,7 @@ class Judge:
             self._free = _FreeRun(self).run()
         return self._free[stage.name]
 
-    def _broken(self, here: Border, error: Exception) -> Verdict:
+    def _broken(self, here: Border, error: BaseException) -> Verdict:
         return self.verdict(here, "", Status.ERROR, note=said(error))
 
     def verdict(self, here: Border, tensor: str, status: Status, **rest: Any) -> Verdict:
@@ -156,7 +156,7 @@ class _FreeRun:
             sides.taps("port", judge.table.model).run(judge.model, judge.plan, self._crossed)
         except GoldenError:
             raise  # met while reading what a border should give: no fault of the port
-        except Exception as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
             # No fault of the stages that it did not reach: the one that raises says so when it is forced.
             status, unreached = Status.LOCKED, f"the port's ordinary run stopped before this: {said(error)}"
         for stage, occurrence in self.waiting:
@@ -186,7 +186,7 @@ class _FreeRun:
         return replace(row, status=Status.LOCKED, note=note, worst=())
 
 
-def said(error: Exception) -> str:
+def said(error: BaseException) -> str:
     """An exception in one line, with the place that raised it."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({last.filename.rpartition('/')[2]}:{last.lineno})"

@@ -18,7 +18,7 @@ from reports.verdict import Status, Verdict
 
 from . import sides
 from .cases import plan
-from .code import PORT, Executed, fingerprint, harness_digest, unchanged, with_constants
+from .code import PORT, Executed, as_found, fingerprint, harness_digest, unchanged, with_constants
 from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
 from .judge import Judge
@@ -90,6 +90,10 @@ class Run:
                 raise UsageError(f"no case of {table.model} is called {name!r}; there are: {', '.join(names)}")
         self.ledger = Ledger.load(CACHE / "ledger")
         self.here = canary.canary()
+        as_found()
+        versions = [f"{name}=={metadata.version(name)}" for name in PACKAGES]
+        backend = [json.dumps(self.here, sort_keys=True), *versions, platform.python_version()]
+        self._by = "\n".join([*backend, harness_digest()])
         self._ports: dict[tuple[Path, str], Any] = {}
         self._base: dict[tuple[Path, str], set[Path]] = {}
         self._shelf = Shelf(table, question, self.here, self.port)
@@ -218,10 +222,7 @@ class Run:
             one.held.golden.digest(stage.name),
             one.held.golden.manifest["checkpoint"]["digest"],
             one.held.tier,
-            json.dumps(self.here, sort_keys=True),
-            *(f"{name}=={metadata.version(name)}" for name in PACKAGES),
-            platform.python_version(),
-            harness_digest(),
+            self._by,
         ]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

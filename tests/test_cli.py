@@ -4,6 +4,7 @@ import importlib
 import json
 import re
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -112,6 +113,32 @@ def test_a_cut_that_returns_nothing_is_an_error_of_that_stage(fresh, monkeypatch
     said = fresh("run", "mlp", *ONE, "--json")
     assert said.code == 4
     assert stages(said.document, "ERROR") == {"mlp"}
+
+
+def test_a_port_that_leaves_is_an_error_not_a_success(fresh, monkeypatch):
+    monkeypatch.setattr(CUTS, "mlp", lambda *_, **__: sys.exit(0))
+    said = fresh("run", "mlp", *ONE, "--json")
+    assert said.code == 4
+    (note,) = {row["note"] for row in said.document["verdicts"] if row["status"] == "ERROR"}
+    assert note.startswith("SystemExit: 0 (test_cli.py:")
+    monkeypatch.setattr(CUTS, "load", lambda *_, **__: sys.exit(0))
+    said = fresh("run", "mlp", *ONE, "--again", "--json")
+    assert said.code == 4
+    assert "the port ended the process, with code 0" in said.error
+
+
+def test_what_a_port_prints_is_no_part_of_the_document(fresh, monkeypatch):
+    plain = CUTS.mlp
+
+    def talks(*arguments, **takes):
+        print("here", flush=True)
+        return plain(*arguments, **takes)
+
+    monkeypatch.setattr(CUTS, "mlp", talks)
+    said = fresh("run", "mlp", *ONE, "--json")
+    assert said.code == 0
+    assert said.document["summary"]["PASS"]
+    assert set(said.err.split()) == {"here"}
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,11 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.setattr(code, "ROOT", tmp_path)
     monkeypatch.setattr(code, "PORT", tmp_path / "port")
     code._value_sources.cache_clear()
+    code.as_found.cache_clear()
     yield folder.resolve(), lambda name: importlib.import_module(f"port.toy.{name}")
     for name in [name for name in sys.modules if name.partition(".")[0] == "port"]:
         del sys.modules[name]
+    code.as_found.cache_clear()
 
 
 def names(folder, files):
@@ -151,6 +153,18 @@ def test_a_fingerprint_holds_until_one_byte_changes(toy):
     assert unchanged(recorded)
     (folder / "sizes.py").unlink()
     assert not unchanged(recorded)
+
+
+def test_a_file_saved_while_its_old_code_is_judged_is_not_the_one_that_was(toy):
+    folder, _ = toy
+    code.as_found()
+    (folder / "adds.py").write_text("saved meanwhile\n")
+    (folder / "new.py").write_text("and a new one\n")
+    for name in ("adds.py", "new.py"):
+        assert not unchanged(fingerprint([folder / name]))
+    code.as_found.cache_clear()  # the next process
+    for name in ("adds.py", "new.py"):
+        assert unchanged(fingerprint([folder / name]))
 
 
 def test_a_changed_judge_is_another_judge(tmp_path, monkeypatch):

@@ -200,6 +200,23 @@ def test_a_raising_stage_is_asked_again_once_its_file_is_mended(checkout):
     assert checkout.run("mlp")[0] == 0
 
 
+def test_a_file_saved_while_its_old_code_is_judged_is_asked_again(checkout):
+    embed, mlp = checkout.port("embed.py"), checkout.port("mlp.py")
+    was = mlp.read_text()
+    broken = re.sub(r"^( +)return self\.down_proj", r"\1raise OSError('no')\n\g<0>", was, flags=re.MULTILINE)
+    saves = f"\n__import__('pathlib').Path({str(mlp)!r}).write_text({broken!r})\n"
+    (checkout.root / "saves.py").write_text(saves)
+    text = embed.read_text()
+    embed.write_text(re.sub(r"^( +)return ", r"\1import saves  # noqa\n\g<0>", text, flags=re.MULTILINE))
+    code, _ = checkout.run("mlp", "embed")
+    assert mlp.read_text() == broken
+    assert code == 0  # of the code that was there when the run began
+    embed.write_text(text)
+    code, document = checkout.run("mlp")
+    assert code == 4
+    assert stages(document, "ERROR") == {"mlp"}
+
+
 def test_a_port_that_cannot_be_imported_is_one_error(checkout):
     rope = checkout.port("rope.py")
     rope.write_text(rope.read_text() + "\ndef (\n")
