@@ -1,6 +1,6 @@
 """How the project is run: `nox -l` lists the sessions, `nox -s NAME -- ...` hands arguments on.
 
-Environments are kept between calls; one is filled again only when `pyproject.toml` or `constraints.txt` changed.
+Environments are kept between calls; one is filled again only when `pyproject.toml` or `.ci/constraints.txt` changed.
 `nox -r` is never needed, `nox --no-reuse-existing-virtualenvs -s NAME` starts one over.
 """
 
@@ -17,7 +17,7 @@ import nox
 
 ROOT = Path(__file__).parent
 LOCAL = "goldens/local"
-PINS = ("pyproject.toml", "constraints.txt")
+PINS = ("pyproject.toml", ".ci/constraints.txt")
 
 nox.needs_version = ">=2024.4"
 nox.options.sessions = ["parity"]
@@ -85,7 +85,7 @@ def _install(session: nox.Session, *extras: str) -> None:
     wanted = _pins(extras)
     if stamp.exists() and stamp.read_text() == wanted:
         return
-    session.install("-c", "constraints.txt", "-e", project)
+    session.install("-c", ".ci/constraints.txt", "-e", project)
     stamp.write_text(wanted)
 
 
@@ -116,7 +116,7 @@ def _recorded() -> Path:
 
 def _recorder() -> str:
     """A digest of everything that decides what is recorded."""
-    digest = hashlib.sha256((ROOT / "constraints.txt").read_bytes())
+    digest = hashlib.sha256((ROOT / ".ci/constraints.txt").read_bytes())
     checkpoint = ROOT / "goldens" / "nano" / "checkpoint"
     sources = [path for folder in ("oracle", "goldens", "stages") for path in (ROOT / folder).rglob("*.py")]
     for path in sorted([*sources, *checkpoint.iterdir()]):
@@ -132,7 +132,7 @@ def _oracle(session: nox.Session, *command: str) -> None:
         session.run("python", "-m", "venv", str(home))
     stamp, wanted = home / "installed", _pins(("oracle",))
     if not stamp.exists() or stamp.read_text() != wanted:
-        install = ("-m", "pip", "install", "-q", "-c", "constraints.txt", "-e", ".[oracle]")
+        install = ("-m", "pip", "install", "-q", "-c", ".ci/constraints.txt", "-e", ".[oracle]")
         session.run(str(python), *install, external=True)
         stamp.write_text(wanted)
     session.run(str(home / "bin" / command[0]), *command[1:], external=True)
