@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Give each parity item its keywords, and refuse a stage that no item has: a typo must not pass by selecting none."""
+    """Give each parity item its keywords; refuse a stage that no item has: a typo must not pass by selecting none."""
     known: dict[str, set[str]] = {}
     for item in items:
         callspec = getattr(item, "callspec", None)
