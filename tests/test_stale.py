@@ -160,11 +160,11 @@ def test_one_stale_golden_does_not_silence_the_others(call, golden):
     golden.write_bytes(GOOD[:-1])
     shutil.copy(COMMITTED / OTHER, golden.parent)
     cases = ("--case", "experts", "--case", "window-2", "--compute", "float32")
-    said = call("run", "rope", *cases, "--goldens", golden.parent, "--json")
+    said = call("run", "decoder_masks", *cases, "--goldens", golden.parent, "--json")
     assert said.code == 3
     found = {(row["case"], row["status"]) for row in said.document["verdicts"]}
     assert found == {("experts/float32", "STALE"), ("window-2/float32", "PASS")}
-    said = call("run", "rope", *cases, "--goldens", golden.parent)
+    said = call("run", "decoder_masks", *cases, "--goldens", golden.parent)
     assert "STALE" in said.out
     assert "truncated" in said.out
 
