@@ -166,7 +166,12 @@ class Run:
         seconds = 0.0
         supports = bool(mine)
         for one in mine:
-            entry = self._entry(stage, one, locked=bool(waits))
+            try:
+                entry = self._entry(stage, one, locked=bool(waits))
+            except GoldenError as stale:  # whole by its seal, and refused when a tensor was to be read
+                rows.append(_row(self.table, stage.name, one.name, Status.STALE, str(stale), one.held.tier))
+                supports = False
+                continue
             if entry is None:
                 note = (
                     f"waits for {', '.join(waits)}" if waits else f"not judged as it is now: harness run {stage.name}"
