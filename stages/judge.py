@@ -2,7 +2,6 @@
 
 import traceback
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -54,24 +53,18 @@ class Judge:
         cuts = sides.cuts("port", self.table.model)
         self.free(stage)  # first, so that what is watched below no longer loads weights
         verdicts: list[Verdict] = []
-        kinds: set[str] = set()
-        files: set[Any] = set()
+        watch = Executed()
         for occurrence in self.golden.occurrences(stage.name):
             here = Border(stage, occurrence, "forced")
             record = self.golden.read(stage.name, occurrence)
-            watch = Executed()
             try:
-                # One call of each kind of occurrence is watched: those of a kind run the same files.
-                with watch.watching() if _kind(occurrence) not in kinds else nullcontext():
+                with watch.watching():
                     outs = sides.call(cuts, self.model, stage, occurrence, record.ins)
-                kinds.add(_kind(occurrence))
             except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
                 verdicts.append(self._broken(here, error))
                 continue
-            finally:
-                files |= watch.files(constructors=True)  # of a call that raised too: mending it must ask again
             verdicts.extend(self.hold(here, record, outs))
-        self.executed[stage.name] = with_constants(files)
+        self.executed[stage.name] = with_constants(watch.files(constructors=True))
         return verdicts
 
     def free(self, stage: Stage) -> list[Verdict]:
@@ -199,10 +192,6 @@ def _same(golden: Trace, port: Trace) -> bool:
         and np.array_equal(bits(port[name]), bits(tensor))
         for name, tensor in golden.items()
     )
-
-
-def _kind(occurrence: str) -> str:
-    return "/".join(segment.partition("=")[0] for segment in occurrence.split("/"))
 
 
 def _yardstick(record: Record, name: str, mode: str) -> Yardstick:
