@@ -140,6 +140,7 @@ class _FreeRun:
         self.first = ""
         self.verdicts: dict[str, list[Verdict]] = {stage.name: [] for stage in judge.table.stages}
         golden = judge.golden
+        self.crossed: set[tuple[str, str]] = set()
         self.waiting = dict.fromkeys((stage, where) for stage in golden.stages() for where in golden.occurrences(stage))
 
     def run(self) -> dict[str, list[Verdict]]:
@@ -158,10 +159,15 @@ class _FreeRun:
         return self.verdicts
 
     def _crossed(self, stage: str, occurrence: str, ins: Trace, outs: Trace) -> None:
-        if (stage, occurrence) not in self.waiting:
-            return  # a layer that this golden does not keep
-        del self.waiting[stage, occurrence]
         judge = self.judge
+        if (stage, occurrence) not in self.waiting:
+            if (stage, occurrence) in self.crossed:
+                note = "the port's ordinary run comes by here twice, the oracle's once"
+                here = Border(judge.table[stage], occurrence, "free")
+                self.verdicts[stage].append(judge.verdict(here, "", Status.FAIL, note=note))
+            return  # else a layer that this golden does not keep
+        del self.waiting[stage, occurrence]
+        self.crossed.add((stage, occurrence))
         record = judge.golden.read(stage, occurrence)
         rows = list(judge.hold(Border(judge.table[stage], occurrence, "free"), record, outs))
         inherited = judge.tier == "exact" and not _same(record.ins, ins)

@@ -174,6 +174,20 @@ def test_a_border_that_the_run_never_crosses_fails(judge, monkeypatch):
     }
 
 
+def test_a_border_crossed_twice_fails(judge, monkeypatch):
+    taps = importlib.import_module("port.diffusion_gemma.taps")
+    ordinary = taps.run
+
+    def twice(model, plan, emit):
+        ordinary(model, plan, emit)
+        ordinary(model, plan, emit)
+
+    monkeypatch.setattr(taps, "run", twice)
+    again = [row for row in judge.free(TABLE["mlp"]) if row.status is Status.FAIL]
+    assert len(again) == len(judge.golden.occurrences("mlp"))
+    assert all("twice" in row.note for row in again)
+
+
 def test_a_golden_refused_in_the_middle_of_a_run_is_no_verdict_on_the_port(judge, monkeypatch):
     def refused(stage, occurrence):
         raise GoldenError("refused", "golden.h5")
