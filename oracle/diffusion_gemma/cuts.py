@@ -274,14 +274,15 @@ def decoder(
     past_values: Trace,
     cursors: np.ndarray,
 ) -> Trace:
-    """A whole canvas pass: hidden states [B, C, D] after the final norm."""
+    """A whole canvas pass: hidden states [B, C, D] after the final norm, and the caches, which it only reads."""
+    caches = _caches(reference, past_keys, past_values, cursors, decoder=True)
     h = reference.model.model.decoder(
         to_mlx(ids),
-        cache=_caches(reference, past_keys, past_values, cursors, decoder=True),
+        cache=caches,
         self_conditioning_embeddings=to_mlx(signal),
         decoder_attention_mask=_canvas_padding(padding, ids.shape[1]),
     )
-    return {"h": to_numpy(h)}
+    return {"h": to_numpy(h), **seen(caches)}
 
 
 def logits(reference: Reference, at: At, *, h: np.ndarray) -> Trace:
