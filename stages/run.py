@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -131,8 +132,15 @@ class Run:
                 if name in asked or any(row.status is not Status.PASS for row in rows) or name in answer.fresh:
                     answer.verdicts.extend(rows)
         finally:
-            self.ledger.save()
+            self._save()
         return answer
+
+    def _save(self) -> None:
+        """Keep what was found; where the ledger cannot be written, what was found is still said."""
+        try:
+            self.ledger.save()
+        except OSError as error:
+            print(f"the ledger {self.ledger.path} was not written, and nothing is remembered: {error}", file=sys.stderr)
 
     def recall(self) -> Answer:
         """What the ledger still holds for everything asked; nothing is judged."""

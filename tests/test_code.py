@@ -1,4 +1,4 @@
-"""Which code a result depends on: files that ran, what any file constructs, and the taps. On a small port of its own."""
+"""Which code a result depends on: files that ran, what any file constructs, the taps. On a small port of its own."""
 
 import importlib
 import sys
