@@ -201,11 +201,12 @@ def _same(golden: Trace, port: Trace) -> bool:
 
 
 def _yardstick(record: Record, name: str, mode: str) -> Yardstick:
+    noises = {other: noise["forced"] for other, noise in (record.noise or {}).items()}
     noise = (record.noise or {}).get(name)
     if noise is None:
-        return Yardstick(ins=record.ins)
+        return Yardstick(ins=record.ins, outs=record.outs, noises=noises)
     delta = record.wide.get(name) if record.wide and mode == "forced" else None
-    return Yardstick(None if delta is None else wide(delta), noise[mode], record.ins)
+    return Yardstick(None if delta is None else wide(delta), noise[mode], record.ins, record.outs, noises)
 
 
 def _address(out: Out, index: tuple[int, ...], outs: Trace) -> str:

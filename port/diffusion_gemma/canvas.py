@@ -49,7 +49,8 @@ class Step:
         noise: int32 [B, C]; None on a last step that does not sample.
         sampled: likewise.
         after: the state for the next step.
-        done: whether none follows.
+        stopped: whether the stopping rule ended the canvas.
+        done: whether no step follows, for that reason or another.
     """
 
     number: int
@@ -61,6 +62,7 @@ class Step:
     noise: mx.array | None = None
     sampled: Sampled | None = None
     after: Carry | None = None
+    stopped: bool = False
     done: bool = True
 
 
@@ -95,22 +97,26 @@ def advance(
     """What one step makes of its logits."""
     options, last = settings.options, number == 1
     processed_BCV = temper(logits_BCV, settings.schedule.temperature(number, settings.steps))
-    argmax_BC = mx.argmax(processed_BCV, axis=-1).astype(mx.int32)
+    argmax_BC = best(processed_BCV)
     if last and not options.show:
         return Step(number, carry, logits_BCV, processed_BCV, argmax_BC)
     drawn_BC = choose(processed_BCV, options.temperature, draws) if options.temperature > 0 else None
     chosen_BC = argmax_BC if drawn_BC is None else drawn_BC
     noise_BC = draws.tokens(argmax_BC.shape[1])
     sampled = sample(carry.canvas, processed_BCV, argmax_BC, chosen_BC, noise_BC, settings, last=last)
-    done, history = last, carry.history
-    if options.sampler == CONFIDENCE and bool(mx.all(sampled.canvas.revealed).item()):
-        done = True
-    else:
+    whole = options.sampler == CONFIDENCE and bool(mx.all(sampled.canvas.revealed).item())
+    stopped, history = False, carry.history
+    if not whole:
         stopped, history = decide(history, argmax_BC, processed_BCV, settings.stopping)
-        done = done or stopped
+    done = last or whole or stopped
     signal_BCD = None if done else signal(processed_BCV, sampled, embedding)
     after = Carry(sampled.canvas, signal_BCD, history)
-    return Step(number, carry, logits_BCV, processed_BCV, argmax_BC, drawn_BC, noise_BC, sampled, after, done)
+    return Step(number, carry, logits_BCV, processed_BCV, argmax_BC, drawn_BC, noise_BC, sampled, after, stopped, done)
+
+
+def best(processed_BCV: mx.array) -> mx.array:
+    """The likeliest token of each position, the first of equals, int32 [B, C]."""
+    return mx.argmax(processed_BCV, axis=-1).astype(mx.int32)
 
 
 def choose(processed_BCV: mx.array, temperature: float, draws: Draws) -> mx.array:
