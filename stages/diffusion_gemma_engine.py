@@ -146,6 +146,7 @@ RECOMMENDED = {
     "max_denoising_steps": 48,
     "sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0.1},
 }
+STOPPING = {**RECOMMENDED, "confidence_threshold": 1.0, "sampler_config": {"entropy_bound": 1e9}}
 CONFIDENCE, ENTROPY = ("sampler", "confidence-threshold"), ("sampler", "entropy-bound")
 SMALL = (("max_canvas", 16), ("steps", 5))
 PROMPT = "The capital of France is"
@@ -166,34 +167,49 @@ cases = (
     ),
     Case(
         "confidence",
-        "the confidence sampler, best tokens, over two canvases",
-        generations=(_run(CONFIDENCE, ("max_tokens", 20), ("threshold", 0.05)),),
-        steps=(5, 2, 1),
+        "the confidence sampler, best tokens, over three canvases",
+        generations=(_run(CONFIDENCE, ("max_tokens", 34), ("threshold", 0.5), ("steps", 6)),),
+        steps=(5,),
         leave=LOADED,
         parts=PARTS,
+        computes=("float32",),
+    ),
+    Case(
+        "coarse",
+        "the engine on bfloat16 activations",
+        generations=(_run(CONFIDENCE, ("max_tokens", 10), ("max_canvas", 8), ("threshold", 0.5), ("steps", 3)),),
+        steps=(3,),
+        leave=LOADED,
+        parts=PARTS,
+        computes=("bfloat16",),
+    ),
+    Case(
+        "stops",
+        "token 50 in the text, which ends it only where generation_config is followed",
+        generations=(
+            _run(("max_tokens", 16), ("steps", 1), seed=73),
+            _run(("max_tokens", 16), ("steps", 1), ("generation_config", RECOMMENDED), seed=73),
+        ),
+        leave=(*LOADED, *(stage.name for stage in stages if stage.name != "generate")),
+        parts=PARTS,
+        computes=("float32",),
     ),
     Case(
         "entropy",
         "the entropy sampler, drawn tokens, three canvases: a draw that is left out shows in the second",
         generations=(_run(ENTROPY, ("max_tokens", 40), ("temperature", 0.7), ("steps", 4), seed=1),),
-        steps=(4, 2),
+        steps=(3,),
         leave=LOADED,
         parts=PARTS,
         computes=("float32",),
     ),
     Case(
         "converging",
-        "the stopping rule in force, and an entropy bound wide enough to reach it",
+        "the stopping rule fires: the same best tokens twice, and few nats; an entropy bound that accepts everything",
         generations=(
-            _run(
-                ENTROPY,
-                ("max_tokens", 12),
-                ("steps", 8),
-                ("generation_config", {**RECOMMENDED, "confidence_threshold": 6.6, "sampler_config": {"entropy_bound": 1e9}}),
-                seed=2,
-            ),
+            _run(ENTROPY, ("max_tokens", 6), ("max_canvas", 6), ("steps", 12), ("generation_config", STOPPING), seed=1),
         ),
-        steps=(8, 6, 1),
+        steps=(12, 8, 7),
         leave=LOADED,
         parts=PARTS,
         computes=("float32",),
@@ -201,9 +217,7 @@ cases = (
     Case(
         "shown",
         "showing the un-masking: the last step samples too, and draws",
-        generations=(
-            _run(CONFIDENCE, ("max_tokens", 20), ("temperature", 0.7), ("steps", 3), ("show", True), seed=3),
-        ),
+        generations=(_run(CONFIDENCE, ("max_tokens", 20), ("temperature", 0.7), ("steps", 3), ("show", True), seed=3),),
         steps=(1,),
         leave=LOADED,
         parts=PARTS,
@@ -233,7 +247,12 @@ cases = (
             _run(CONFIDENCE, ("max_tokens", 4), ("steps", 2), prompt=None, seed=5, tokens=1),
             _run(CONFIDENCE, ("max_tokens", 4), ("steps", 3), ("threshold", 0.0)),
             _run(CONFIDENCE, ("max_tokens", 4), ("steps", 3), ("threshold", 1.0)),
-            _run(ENTROPY, ("max_tokens", 4), ("steps", 3), ("generation_config", {"sampler_config": {"entropy_bound": 0.0}})),
+            _run(
+                ENTROPY,
+                ("max_tokens", 4),
+                ("steps", 3),
+                ("generation_config", {"sampler_config": {"entropy_bound": 0.0}}),
+            ),
             _run(
                 ENTROPY,
                 ("max_tokens", 4),

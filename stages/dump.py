@@ -158,6 +158,8 @@ class _Wide:
         deltas: Trace = {}
         noise: dict[str, dict[str, Any]] = {}
         for name, tensor in floats.items():
+            if outs[name].shape != tensor.shape:
+                continue  # a trajectory that decides for itself may take another number of steps when wide
             delta = wide(outs[name]) - wide(tensor)
             out = self._table[tap.stage].out(name)
             if out is not None and out.portable.name == "within":

@@ -153,6 +153,10 @@ class _FreeRun:
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
             # No fault of the stages that it did not reach: the one that raises says so when it is forced.
             status, unreached = Status.LOCKED, f"the port's ordinary run stopped before this: {said(error)}"
+        # A run that has left the oracle may take other ways from there on: not coming by is then inherited too.
+        if self.first:
+            status = Status.LOCKED
+            unreached += f"; it waits for {self.first}, where the run first left the oracle"
         for stage, occurrence in self.waiting:
             here = Border(judge.table[stage], occurrence, "free")
             self.verdicts[stage].append(judge.verdict(here, "", status, note=unreached))

@@ -149,18 +149,15 @@ def denoise_canvas(
     stops: np.ndarray,
     options: np.ndarray,
 ) -> Trace:
-    """A whole canvas through the loop itself, its draws answered, each step seeing the recorded canvas.
-
-    For the reference the recorded canvases are its own, so that this is its free run too.
-    """
+    """A whole canvas through the loop itself, its draws answered: free, or forced to see the recorded canvases."""
     asked = json.loads(options.tobytes())
     caches = [
         revive(layer, past_keys[str(i)], past_values[str(i)], cursors[i], decoder=True)
         for i, layer in enumerate(reference.model.layers)
     ]
-    answers = engine.Answers(
-        caches, _each([tokens, *noise]), _each(drawn), _each(canvases), [bool(stop) for stop in stops]
-    )
+    answers = engine.Answers(caches, _each([tokens, *noise]), _each(drawn))
+    if not at.get("free"):
+        answers.canvases, answers.stops = _each(canvases), [bool(stop) for stop in stops]
     observed = engine.Observed(answers)
     knobs = {name: asked[name] for name in ("sampler", "threshold", "temperature", "steps", "show")}
     length = {"max_tokens": 1, "max_canvas": tokens.shape[1], "min_canvas": tokens.shape[1]}

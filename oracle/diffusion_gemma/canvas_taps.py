@@ -38,6 +38,11 @@ def run(reference: Reference, planned: dict[str, Any], prefix: str, emit: Emit) 
     emit("generate", f"{prefix}whole", ins, found)
 
 
+def untold(ins: Trace) -> Trace:
+    """What only a forced replay is told of the steps, empty."""
+    return {name: ins[name][:0] for name in ("canvases", "drafts", "reveals", "stops")}
+
+
 class _Generation:
     """The canvases of one generation as they end."""
 
@@ -59,7 +64,7 @@ class _Generation:
         ins = {**states, "cursors": np.stack(cursors), **takes(canvas), "options": self._options(canvas)}
         outs = canvas_cuts.gives(canvas)
         self.emit("denoise_canvas", f"{here}/forced", ins, outs)
-        self.emit("denoise_canvas", f"{here}/free", ins, outs)
+        self.emit("denoise_canvas", f"{here}/free", {**ins, **untold(ins)}, outs)
 
     def _options(self, canvas: Canvas) -> np.ndarray:
         """What decides about the canvas, as the loop was seen to use it."""
@@ -91,7 +96,9 @@ class _Generation:
         self.emit("temperature", here, ins, {"processed": value["processed"]})
         if step.get("accepted") is None:
             return
-        value |= {name: to_numpy(step[name]) for name in ("measure", "accepted", "noise", "tokens", "draft", "revealed")}
+        value |= {
+            name: to_numpy(step[name]) for name in ("measure", "accepted", "noise", "tokens", "draft", "revealed")
+        }
         drawn = to_numpy(step["drawn"]) if step.get("drawn") is not None else np.zeros(ABSENT, np.int32)
         before = {name: to_numpy(x) for name, x in step["before"].items()}
         processed, limit, last = value["processed"], np.array(step["limit"], np.float64), np.array(step.number == 1)

@@ -69,15 +69,15 @@ class Answers:
         caches: what the prefill leaves.
         tokens: answers to each draw of noise, the canvas' first tokens before them.
         drawn: answers to each categorical draw.
-        canvases: what each step sees.
-        stops: whether each step is the last.
+        canvases: what each step sees; None for what the loop made itself.
+        stops: whether each step is the last; None to let the loop decide.
     """
 
     caches: list[Any]
     tokens: Iterator[mx.array]
     drawn: Iterator[mx.array]
-    canvases: Iterator[mx.array]
-    stops: list[bool]
+    canvases: Iterator[mx.array] | None = None
+    stops: list[bool] | None = None
 
 
 @dataclass
@@ -137,7 +137,7 @@ class Observed:
     def _decoders(self, _frame: FrameType, call: Callable[[], Any], *_args: Any, **_kwargs: Any) -> Any:
         def observed(function: Callable[..., Any]) -> Callable[..., Any]:
             def logits(canvas: mx.array, signal: mx.array | None = None) -> Any:
-                if self._answers:
+                if self._answers and self._answers.canvases is not None:
                     canvas = next(self._answers.canvases)
                 result = function(canvas) if signal is None else function(canvas, signal)
                 self._step = Step(0, {"canvas": canvas, "signal": signal, "logits": result})
@@ -198,7 +198,7 @@ class Observed:
         stop = call()
         self._step.values |= {"history": history, "remembered": list(args[2]), "rule": rule, "stable": stop}
         self._step.values["stop"] = stop
-        return self._last() if self._answers else stop
+        return self._last(stop)
 
     # What the loop asks MLX itself
 
@@ -206,7 +206,7 @@ class Observed:
         """The loop asks whether the whole canvas is revealed: its step is made."""
         self._settle(frame)
         self._step.values["stop"] = bool(result.item())
-        return mx.array(self._last()) if self._answers else result
+        return mx.array(self._last(self._step["stop"]))
 
     def end_of_canvas(self, frame: FrameType) -> None:
         """The loop evaluates the canvas that it will emit."""
@@ -217,9 +217,10 @@ class Observed:
             self._finished(done)
             self.canvases[-1] = Canvas(done.tokens, [])
 
-    def _last(self) -> bool:
-        assert self._open is not None
-        assert self._answers is not None
+    def _last(self, own: bool) -> bool:
+        """Whether the loop is to end the canvas here: as recorded where that is replayed, else as it decided."""
+        if self._open is None or self._answers is None or self._answers.stops is None:
+            return own
         return self._answers.stops[len(self._open.steps) - 1]
 
     def _settle(self, frame: FrameType) -> None:

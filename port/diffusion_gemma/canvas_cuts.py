@@ -69,7 +69,9 @@ def accept_confidence(
     last: np.ndarray,
 ) -> Trace:
     """Positions that the confidence sampler accepts, booleans [B, C]."""
-    return {"accepted": to_numpy(accept_sure(to_mlx(confidence), to_mlx(unrevealed), float(threshold), last=bool(last)))}
+    return {
+        "accepted": to_numpy(accept_sure(to_mlx(confidence), to_mlx(unrevealed), float(threshold), last=bool(last)))
+    }
 
 
 def accept_entropy(model: DiffusionGemma, at: At, *, entropy: np.ndarray, bound: np.ndarray) -> Trace:

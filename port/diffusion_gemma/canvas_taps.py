@@ -69,7 +69,8 @@ class _Watch:
             ins = self._takes(settings)
             outs = as_trace(self.steps, tuple(step.argmax.shape))
             self.emit("denoise_canvas", f"{here}/forced", ins, outs)
-            self.emit("denoise_canvas", f"{here}/free", ins, outs)
+            untold = {name: ins[name][:0] for name in ("canvases", "drafts", "reveals", "stops")}
+            self.emit("denoise_canvas", f"{here}/free", {**ins, **untold}, outs)
         return step
 
     def _takes(self, settings: Settings) -> Trace:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import mlx.core as mx
 
-_LEAST = 8  # rows for each lane; below, waiting for one another costs more than it gains
+_LEAST = 16  # rows for each lane; below, waiting for one another costs more than it gains
 _held = threading.local()
 
 

@@ -50,7 +50,9 @@ def drawing(log: list[dict[str, Any]]) -> Iterator[None]:
 
         return draw
 
-    originals = {kind: getattr(mx.random, kind) for kind in ("randint", "categorical", "uniform", "bernoulli", "gumbel")}
+    originals = {
+        kind: getattr(mx.random, kind) for kind in ("randint", "categorical", "uniform", "bernoulli", "gumbel")
+    }
     try:
         for kind, original in originals.items():
             setattr(mx.random, kind, noted(kind, original))
