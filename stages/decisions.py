@@ -86,10 +86,10 @@ class Decisions:
 
 def story(oracle: Tensor, port: Tensor, margin: Margin | None) -> str:
     """Where steps differ: the first that left, the first that came back and stayed, and the margin of the first."""
-    differs = (oracle != port) if oracle.ndim else np.array([oracle != port])
+    differs: Tensor = np.atleast_1d(oracle != port)
     if not differs.any():
         return ""
-    steps = differs.reshape(differs.shape[0], -1).any(axis=1)
+    steps: Tensor = np.any(differs.reshape(differs.shape[0], -1), axis=1)
     first, last = int(np.argmax(steps)), len(steps) - 1 - int(np.argmax(steps[::-1]))
     back = f"back from step {last + 2} on" if last + 1 < len(steps) else "does not come back"
     text = f"leaves the oracle at step {first + 1} of {len(steps)}, {back}"

@@ -1,6 +1,6 @@
-"""Both engines over a matrix of generations, run by `nox -s generations`: nothing may differ, and everything is counted.
+"""Both engines over a matrix of generations, run by `nox -s generations`: nothing may differ, everything is counted.
 
-Every generation is run by mlx-optiq's own loop and by the port, each from the same seed. Compared: tokens, steps of each
+Every generation is run by mlx-optiq's own loop and by the port, from the same seed. Compared: tokens, steps of each
 canvas, finish reason, segments of text, drafts, and the log of draws (kind, shape, dtype, bounds, values, order); and,
 step by step, what was decided (best tokens, accepted positions, stops). Exit code 1 on any difference.
 """
@@ -153,7 +153,7 @@ def said(tensor: Any) -> str:
 
 
 def matrix(canvas: int, steps: int) -> Iterator[tuple[str, str, dict[str, Any], int]]:
-    """(name, prompt, options, seed): every prompt with every seed, both samplers, both ways to choose; knobs in turn."""
+    """(name, prompt, options, seed): every prompt, seed, sampler and way to choose, each with each; knobs in turn."""
     knobs = itertools.cycle(
         (
             {"max_tokens": 12},

@@ -1,4 +1,4 @@
-"""One-line changes of the port, planted in memory for the length of a `with` block, and the stage that first objects."""
+"""One-line changes of the port, planted in memory for the length of a `with` block, and who objects first."""
 
 import importlib
 import inspect

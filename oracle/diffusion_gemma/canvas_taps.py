@@ -1,6 +1,5 @@
 """One ordinary generation of the reference, with the engine's borders reported canvas by canvas, step by step."""
 
-import json
 from collections.abc import Callable
 from typing import Any
 

@@ -163,12 +163,12 @@ class Observed:
             self._step.values["noise"] = tokens
         return tokens
 
-    def _sample(self, frame: FrameType, call: Callable[[], Any], *_args: Any, **_kwargs: Any) -> Any:
+    def _sample(self, _frame: FrameType, call: Callable[[], Any], *_args: Any, **_kwargs: Any) -> Any:
         drawn = next(self._answers.drawn) if self._answers else call()
         self._step.values["drawn"] = drawn
         return drawn
 
-    def _confidence(self, frame: FrameType, call: Callable[[], Any], *_args: Any, **_kwargs: Any) -> Any:
+    def _confidence(self, _frame: FrameType, call: Callable[[], Any], *_args: Any, **_kwargs: Any) -> Any:
         self._step.values["measure"] = call()
         return self._step["measure"]
 

@@ -25,13 +25,23 @@ from .options import Options, Settings, resolve
 from .samplers import (
     CONFIDENCE,
     Canvas,
-    accept_confidence as accept_sure,
-    accept_entropy as accept_certain,
     probabilities_and_entropy,
-    renoise as fill,
     step_confidence,
     step_entropy,
+)
+from .samplers import (
+    accept_confidence as accept_sure,
+)
+from .samplers import (
+    accept_entropy as accept_certain,
+)
+from .samplers import (
+    renoise as fill,
+)
+from .samplers import (
     token_confidence as confidence_of,
+)
+from .samplers import (
     token_entropy as entropy_of,
 )
 from .schedule import Schedule, temper

@@ -16,7 +16,8 @@ import numpy as np
 from .borders import Trace, text_bytes, to_numpy
 from .canvas import Step
 from .draws import Generator
-from .generate import Block, Draft, End, Piece, stream
+from .events import Block, Draft, End, Piece
+from .generate import stream
 from .model import DiffusionGemma
 from .options import Options
 from .tokens import Tokens

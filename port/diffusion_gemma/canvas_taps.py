@@ -49,7 +49,7 @@ class _Watch:
         self.steps: list[Step] = []
         self.states: Trace = {}
 
-    def began(self, model: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
+    def began(self, _model: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         """A canvas begins: its caches are as they will be read."""
         caches = args[0]
         self.block, self.steps = self.block + 1, []

@@ -34,18 +34,18 @@ from .borders import (
     to_numpy,
     written_out,
 )
-from .canvas_cuts import (
-    accept_confidence as accept_confidence,
-    accept_entropy as accept_entropy,
-    denoise_canvas as denoise_canvas,
-    generate as generate,
-    renoise as renoise,
-    sampler_step as sampler_step,
-    stopping as stopping,
-    temperature as temperature,
-    token_confidence as token_confidence,
-    token_entropy as token_entropy,
-)
+from .canvas_cuts import (  # noqa: F401 -- the engine's cuts are this module's too, in a file of their own
+    accept_confidence,
+    accept_entropy,
+    denoise_canvas,
+    generate,
+    renoise,
+    sampler_step,
+    stopping,
+    temperature,
+    token_confidence,
+    token_entropy,
+)  # fmt: skip
 from .conditioning import confident_probabilities, entropic_probabilities, soft_from_logits, soft_from_table
 from .layers import Layer
 from .masks import decoder_mask, encoder_mask, visible

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from .generate import Block, Draft, End, Event, Piece
+from .events import Block, Draft, End, Event, Piece
 
 
 def show(events: Iterable[Event], out: Console | None = None, err: Console | None = None) -> End | None:

@@ -64,4 +64,4 @@ class Embedding:
 
     def head(self, h_BTD: mx.array) -> mx.array:
         """Floats [B, T, D] to capped logits [B, T, V] in float32."""
-        return by_rows(lambda rows: self._softcap(self.table.apply(rows)), h_BTD, axis=-2)
+        return by_rows(lambda rows: self._softcap(self.table.apply(rows)), h_BTD)

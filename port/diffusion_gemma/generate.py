@@ -6,87 +6,24 @@ Legend: B batch (1), T prompt tokens, C canvas tokens.
 import time
 from collections.abc import Generator as Gen
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
 
 import mlx.core as mx
 
 from port.errors import OptionError
 
 from . import canvas as canvases
+from . import lanes
 from .cache import Cache
 from .canvas import Forward
 from .detokenizer import Detokenizer, detokenizer, masked
 from .draws import Draws, Generator
+from .events import Block, Draft, End, Event, Piece
 from .model import DiffusionGemma
 from .options import Options, Settings, ids, resolve
 from .tokens import Tokens
 
 RETRIES = 3  # of a whole generation that leaves no text
-
-
-@dataclass(frozen=True)
-class Draft:
-    """What a canvas looks like after a step; `step` 0 is the noise that it begins as.
-
-    Attributes:
-        block: which canvas, from 1 on.
-        step: steps done.
-        steps: most steps.
-        text: what is revealed, masks elsewhere, as one line.
-        ids: the draft's tokens.
-        revealed: which of them are meant.
-    """
-
-    block: int
-    step: int
-    steps: int
-    text: str
-    ids: tuple[int, ...]
-    revealed: tuple[bool, ...]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One token, and the text that became certain with it; a token that stops has none."""
-
-    token: int
-    text: str
-    stops: bool = False
-
-
-@dataclass(frozen=True)
-class Block:
-    """The end of a canvas: which, from 1 on; its length in tokens; the steps it took."""
-
-    block: int
-    length: int
-    steps: int
-
-
-@dataclass(frozen=True)
-class End:
-    """The end of a generation.
-
-    Attributes:
-        finish: "stop" after a token of the stop set, "length" at the most tokens.
-        text: what the detokenizer still held.
-        prompt: tokens of the prompt.
-        tokens: tokens made, a stop token included.
-        prompt_seconds: of encoding the prompt.
-        seconds: of everything after it.
-        peak_bytes: most memory that MLX held at a time.
-    """
-
-    finish: str
-    text: str
-    prompt: int
-    tokens: int
-    prompt_seconds: float
-    seconds: float
-    peak_bytes: int
-
-
-Event = Draft | Piece | Block | End
 
 
 def stop_tokens(model: DiffusionGemma, tokens: Tokens, settings: Settings) -> frozenset[int]:
@@ -166,7 +103,8 @@ def prefill(model: DiffusionGemma, prompt_ids: Sequence[int], cache: list[Cache]
     """Encode the prompt, whole or `chunk` tokens at a time; the cache ends up evaluated."""
     ids_BT = mx.array(prompt_ids, dtype=mx.int32)[None]
     for start in range(0, len(prompt_ids), chunk or len(prompt_ids)):
-        model.encode(ids_BT[:, start : start + (chunk or len(prompt_ids))], cache)
+        with lanes.two():
+            model.encode(ids_BT[:, start : start + (chunk or len(prompt_ids))], cache)
         mx.eval([pair for store in cache if (pair := store.seen()) is not None])
         if chunk:
             mx.clear_cache()
@@ -187,7 +125,8 @@ def decoder(model: DiffusionGemma, cache: list[Cache], length: int, *, compiled:
         first, later = mx.compile(first), mx.compile(later)
 
     def forward(tokens_BC: mx.array, signal_BCD: mx.array | None) -> mx.array:
-        return first(tokens_BC) if signal_BCD is None else later(tokens_BC, signal_BCD)
+        with nullcontext() if compiled else lanes.two():
+            return first(tokens_BC) if signal_BCD is None else later(tokens_BC, signal_BCD)
 
     return forward
 
@@ -212,7 +151,8 @@ class _Generation:
         while not self.finish and self.made < settings.max_tokens:
             block += 1
             if finished_BC is not None:
-                self.model.encode(finished_BC, cache)
+                with lanes.two():
+                    self.model.encode(finished_BC, cache)
             finished_BC = yield from self._canvas(block, cache)
             mx.clear_cache()
         now = time.perf_counter()

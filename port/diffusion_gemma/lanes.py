@@ -1,12 +1,14 @@
-"""Two lanes on the CPU: halves of the rows of one operation, each on a stream, which is a thread, of its own.
+"""Two lanes on the CPU: halves of the rows of one piece of work, each on a stream, which is a thread, of its own.
 
-MLX computes one CPU operation on one thread. Where every row of a result depends on its own row alone, halves give the
-same bits as the whole, in half the time. On other devices, and for few rows, there is one lane.
+MLX computes CPU operations one after the other on one thread. Where every row of a result depends on its own row alone,
+halves give the same bits as the whole, in half the time. The engine opens the lanes; training, a watched run, another
+device, and few rows have one.
 """
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import mlx.core as mx
 
@@ -14,30 +16,39 @@ _LEAST = 16  # rows for each lane; below, waiting for one another costs more tha
 _held = threading.local()
 
 
+@contextmanager
+def two() -> Iterator[None]:
+    """Let `by_rows` use two lanes on this thread, if this is a CPU with two cores."""
+    before = getattr(_held, "lanes", None)
+    _held.lanes = _streams()
+    try:
+        yield
+    finally:
+        _held.lanes = before
+
+
 def _streams() -> tuple[mx.Stream, mx.Stream] | None:
-    """This thread's two lanes: a stream belongs to the thread that made it. None where one lane is as good."""
-    if mx.default_device().type != mx.DeviceType.cpu or (os.cpu_count() or 1) < 2:
+    """This thread's own two: a stream belongs to the thread that made it."""
+    device = mx.default_device()
+    if device.type != mx.DeviceType.cpu or (os.cpu_count() or 1) < 2:
         return None
-    if not hasattr(_held, "streams"):
-        _held.streams = (mx.default_stream(mx.default_device()), mx.new_stream(mx.default_device()))
-    return _held.streams
+    if not hasattr(_held, "second"):
+        _held.second = mx.new_stream(device)
+    return mx.default_stream(device), _held.second
 
 
-def by_rows(function: Callable[..., mx.array], *arrays: mx.array, axis: int = 0) -> mx.array:
-    """`function(*arrays)`, its rows computed in two lanes where that helps.
+def by_rows(function: Callable[[mx.array], mx.array], rows: mx.array) -> mx.array:
+    """`function(rows)`, in two lanes where they are open and it is worth it.
 
     Args:
-        function: gives, for each index of `axis`, what it gives for that index alone.
-        arrays: all of one length along `axis`.
-        axis: of the arguments and of the result.
+        function: gives for each index of the last axis but one what it gives for that index alone.
+        rows: [..., rows, width].
     """
-    rows = arrays[0].shape[axis]
-    lanes = _streams() if rows >= 2 * _LEAST else None
-    if lanes is None:
-        return function(*arrays)
-    halves = [mx.split(array, [rows // 2], axis=axis) for array in arrays]
+    count, lanes = rows.shape[-2], getattr(_held, "lanes", None)
+    if lanes is None or count < 2 * _LEAST:
+        return function(rows)
     parts = []
-    for lane, half in zip(lanes, zip(*halves, strict=True), strict=True):
+    for lane, half in zip(lanes, mx.split(rows, [count // 2], axis=-2), strict=True):
         with mx.stream(lane):
-            parts.append(function(*half))
-    return mx.concatenate(parts, axis=axis)
+            parts.append(function(half))
+    return mx.concatenate(parts, axis=-2)

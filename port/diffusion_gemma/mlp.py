@@ -2,7 +2,6 @@
 
 import mlx.core as mx
 
-from .lanes import by_rows
 from .linear import Linear
 from .ops import geglu
 from .weights import Scope
@@ -24,7 +23,4 @@ class MLP:
 
     def __call__(self, x_BTD: mx.array) -> mx.array:
         """Floats [..., D] to the same shape and dtype."""
-        return by_rows(self._network, x_BTD, axis=-2)
-
-    def _network(self, x_BTD: mx.array) -> mx.array:
         return self.down_proj(geglu(self.gate_proj(x_BTD), self.up_proj(x_BTD)))

@@ -6,7 +6,6 @@ Legend: N tokens of all rows together, D hidden, F inner width, E experts, K exp
 import mlx.core as mx
 
 from .config import TextConfig
-from .lanes import by_rows
 from .linear import Linear, Matrix
 from .ops import geglu, unit_rms
 from .weights import Scope
@@ -81,9 +80,6 @@ class Experts:
         Returns:
             floats [N, D] in the dtype of x.
         """
-        return by_rows(self._sum, x_ND, experts_NK, weights_NK)
-
-    def _sum(self, x_ND: mx.array, experts_NK: mx.array, weights_NK: mx.array) -> mx.array:
         chosen = experts_NK.shape[-1]
         if experts_NK.size < _SORT_FROM:
             y_NKD = self._visit(x_ND[:, None, None, :], experts_NK, ordered=False)[..., 0, :]

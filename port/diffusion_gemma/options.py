@@ -169,16 +169,16 @@ def read_generation_config(directory: Path) -> dict[str, Any]:
     path = directory / GENERATION_CONFIG
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(found, dict):
-            raise ValueError(f"it holds {type(found).__name__}")  # noqa: TRY004 -- joined with what JSON raises
     except (OSError, ValueError) as error:
-        raise CheckpointError(
-            str(path),
-            found=f"it cannot be read ({error})",
-            expected="a JSON object",
-            mend=fetch_again(directory, path.name),
-        ) from error
+        raise _unreadable(path, f"it cannot be read ({error})") from error
+    if not isinstance(found, dict):
+        raise _unreadable(path, f"it holds {type(found).__name__}")
     return found
+
+
+def _unreadable(path: Path, found: str) -> CheckpointError:
+    mend = fetch_again(path.parent, path.name)
+    return CheckpointError(str(path), found=found, expected="a JSON object", mend=mend)
 
 
 def _section(found: Mapping[str, Any], name: str) -> Mapping[str, Any]:
