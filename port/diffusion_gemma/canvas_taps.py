@@ -13,7 +13,7 @@ from . import canvas as canvases
 from . import generate as generation
 from .borders import ABSENT, Trace, cursor, number, text_bytes, to_numpy, visible
 from .canvas import Step
-from .canvas_record import as_trace, finished, tokens_of
+from .canvas_record import as_trace, finished, refused, tokens_of
 from .model import DiffusionGemma
 from .observe import drawing, wrapped
 from .options import Settings
@@ -35,7 +35,7 @@ def run(model: DiffusionGemma, planned: dict[str, Any], emit: Emit) -> None:
         try:
             outs = finished(model, ids.tolist(), options, seed, log)
         except PortError:
-            outs = {"outcome": text_bytes("error")}
+            outs = refused()
     ins = {"ids": ids, "options": text_bytes(json.dumps(options)), "seed": number(seed)}
     emit("generate", f"{prefix}whole", {**ins, "said": text_bytes(watch.said)}, outs)
 
