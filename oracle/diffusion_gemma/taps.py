@@ -31,8 +31,9 @@ def run(reference: Reference, plan: dict[str, Any], emit: Emit) -> None:
         _Passes(reference, emit).run(plan)
     for direct in plan["direct_moe"]:
         _direct_moe(reference, direct, emit)
-    for stage, occurrence, takes in plan["made"]:
-        emit(stage, occurrence, takes, getattr(cuts, stage)(reference, {}, **takes))
+    for made in plan["made"]:
+        gives = getattr(cuts, made["stage"])(reference, {}, **made["ins"])
+        emit(made["stage"], made["occurrence"], made["ins"], gives)
     for generation in plan["generations"]:
         canvas_taps.run(reference, generation, generation["prefix"], emit)
 

@@ -62,8 +62,9 @@ def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
         ins["experts"] = direct["experts"]
         where = f"layer={direct['layer']}/assignments={direct['assignments']}"
         emit("moe", f"direct/{where}", ins, cuts.moe(model, {"layer": direct["layer"]}, **ins))
-    for stage, occurrence, ins in plan["made"]:
-        emit(stage, occurrence, ins, getattr(cuts, stage)(model, {}, **ins))
+    for made in plan["made"]:
+        gives = getattr(cuts, made["stage"])(model, {}, **made["ins"])
+        emit(made["stage"], made["occurrence"], made["ins"], gives)
     for planned in plan["generations"]:
         canvas_taps.run(model, planned, emit)
 
