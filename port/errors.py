@@ -30,6 +30,10 @@ class CheckpointError(PortError):
     """A file of the checkpoint is absent, damaged, or disagrees with `config.json`."""
 
 
+class OptionError(PortError):
+    """A value that was asked for lies outside what is allowed."""
+
+
 def fetch_again(directory: Path, *names: str) -> str:
     """The command that restores files of a checkpoint directory from the repository it came from.
 

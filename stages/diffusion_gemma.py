@@ -5,6 +5,7 @@ a batch laid flat, E experts, K experts a token, V vocabulary, L layers, P named
 `encoder/chunk=1/...`, `canvas=1/encoder/...` (the cache extended by the finished canvas), `canvas=0/step=2/...`.
 """
 
+from . import diffusion_gemma_engine as engine
 from .gates import KL, Agreement, Exact, Within
 from .spec import Case, Out, Stage, Table
 
@@ -286,4 +287,4 @@ cases = (
     ),
 )
 
-TABLE = Table("diffusion_gemma", stages, cases)
+TABLE = Table("diffusion_gemma", (*stages, *engine.stages), (*cases, *engine.cases))

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,13 @@ from .errors import HarnessError, MissingGoldenError, UsageError
 from .places import COMMITTED, LOCAL, checkpoint_path, golden_path
 from .spec import Case, Table
 
-NOT_RUN = {"why", "keep", "leave", "computes"}  # fields of a case that say what is kept of a run, not what is run
+NOT_RUN = {
+    "why",
+    "keep",
+    "leave",
+    "computes",
+    "steps",
+}  # fields of a case that say what is kept of a run, not what is run
 
 
 @dataclass(frozen=True)
@@ -136,8 +142,8 @@ class Shelf:
 
 def differing_fields(recorded: dict[str, Any], case: Case) -> list[str]:
     """Fields of a case that decide what is run, and are not as they were recorded."""
-    now = json.loads(json.dumps(asdict(case)))
-    return sorted(name for name in now.keys() - NOT_RUN if now[name] != recorded.get(name))
+    now = json.loads(json.dumps(case.facts()))
+    return sorted(name for name in (now.keys() | recorded.keys()) - NOT_RUN if now.get(name) != recorded.get(name))
 
 
 def _unlike(table: Table, name: str, golden: Golden) -> str:

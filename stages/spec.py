@@ -1,11 +1,13 @@
 """The grammar of a table: what a stage takes and gives, how close is close enough, and which cases exercise it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from .gates import Exact, Gate
 
 Axes = str
+LATER = {"later": True}  # fields of a case that older recordings do not know
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
@@ -71,6 +73,23 @@ def family(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Generation:
+    """One run of the engine from a seed.
+
+    Attributes:
+        prompt: Text, the start token not included; None where `tokens` counts drawn ids.
+        options: (name, value) pairs of the engine's knobs; values are JSON.
+        seed: Of every draw.
+        tokens: Length of a drawn prompt.
+    """
+
+    prompt: str | None
+    options: tuple[tuple[str, Any], ...] = ()
+    seed: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
 class Case:
     """One scenario, recorded once for each compute dtype.
 
@@ -90,6 +109,9 @@ class Case:
         keep: Layers whose inner stages a committed golden holds; () keeps all.
         leave: Stages that a committed golden leaves to other cases.
         computes: Compute dtypes it is recorded in.
+        generations: Runs of the engine.
+        steps: Numbers of the denoising steps whose stages a committed golden holds; () keeps all.
+        made: Whether it judges the engine's decisions on hand-made inputs, exactly at their thresholds.
     """
 
     name: str
@@ -107,6 +129,14 @@ class Case:
     keep: tuple[int, ...] = ()
     leave: tuple[str, ...] = ()
     computes: tuple[str, ...] = ("bfloat16", "float32")
+    generations: tuple[Generation, ...] = field(default=(), metadata=LATER)
+    steps: tuple[int, ...] = field(default=(), metadata=LATER)
+    made: bool = field(default=False, metadata=LATER)
+
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of the case; a field that came later is left out where it says nothing."""
+        usual = {one.name: one.default for one in fields(self) if one.metadata == LATER}
+        return {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
 
 
 @dataclass(frozen=True)

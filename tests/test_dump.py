@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -42,10 +43,11 @@ def recorder():
 
 @pytest.fixture(scope="module")
 def run(recorder):
-    """The borders of one ordinary run of the oracle: a short prompt, then a step of each kind."""
+    """The borders of ordinary runs of the oracle: a short prompt and a step of each kind, then small generations."""
     model = recorder.model(checkpoint_path("nano"), "float32")
     taps: list[Tap] = []
-    TAPS.run(model, plan(CASES["short"], CONFIG), lambda *crossing: taps.append(Tap(*crossing)))
+    for case in ("short", "confidence", "converging"):
+        TAPS.run(model, plan(CASES[case], CONFIG), lambda *crossing: taps.append(Tap(*crossing)))
     return model, taps
 
 
@@ -62,7 +64,7 @@ def flipped(tensor):
 def test_a_cut_that_is_one_bit_off_its_tap_is_noticed(run, monkeypatch, stage):
     model, taps = run
     plain = getattr(CUTS, stage)
-    tap = next(tap for tap in taps if tap.stage == stage)
+    tap = next(tap for tap in taps if tap.stage == stage and all(x.size for x in tap.outs.values()))
     dump._replay(TABLE, CUTS, model, tap)
     for name in tap.outs:
 
@@ -275,6 +277,17 @@ def test_a_committed_golden_is_of_the_plan(case, compute):
                 ins = golden.read("moe", f"direct/layer=2/assignments={direct['assignments']}").ins
                 assert np.array_equal(ins["experts"], direct["experts"])
                 assert str(ins["x"].dtype) == compute
+        elif CASES[case].made:
+            stages = {one["stage"] for one in made["made"]}
+            assert {stage: len(golden.occurrences(stage)) for stage in stages} == Counter(
+                one["stage"] for one in made["made"]
+            )
+        elif CASES[case].generations:
+            for one in made["generations"]:
+                ins = golden.read("generate", f"{one['prefix']}whole").ins
+                assert json.loads(ins["options"].tobytes()) == one["options"]
+                assert int(ins["seed"]) == one["seed"]
+                assert one["ids"] is None or np.array_equal(ins["ids"], one["ids"])
         else:
             parts = [o for o in golden.occurrences("encoder") if not o.startswith("canvas")]
             ids = [golden.read("encoder", occurrence).ins["ids"] for occurrence in parts]

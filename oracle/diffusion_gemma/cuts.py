@@ -12,6 +12,18 @@ import mlx.core as mx
 import numpy as np
 from optiq.vlm._mlxvlm.generate import diffusion as engine
 
+from .canvas_cuts import (
+    accept_confidence,
+    accept_entropy,
+    denoise_canvas,
+    generate,
+    renoise,
+    sampler_step,
+    stopping,
+    temperature,
+    token_confidence,
+    token_entropy,
+)
 from .facts import chat_template, config, tokenize, weights
 from .reference import OracleError, Reference, load, widen
 from .state import is_full, mask_out, revive, visible, written_out
@@ -21,7 +33,25 @@ from .watch import Watch
 Trace = dict[str, np.ndarray]
 At = Mapping[str, Any]
 
-__all__ = ["OracleError", "chat_template", "config", "load", "load_wide", "tokenize", "weights"]
+__all__ = [
+    "OracleError",
+    "accept_confidence",
+    "accept_entropy",
+    "chat_template",
+    "config",
+    "denoise_canvas",
+    "generate",
+    "load",
+    "load_wide",
+    "renoise",
+    "sampler_step",
+    "stopping",
+    "temperature",
+    "token_confidence",
+    "token_entropy",
+    "tokenize",
+    "weights",
+]
 
 
 def load_wide(checkpoint: Path, compute: str, kind: str) -> Reference:

@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from . import cuts, facts
+from . import canvas_taps, cuts, facts
 from .reference import Reference
 from .state import ABSENT, key_counts, mask_in, physical, visible, written_out
 from .tensors import to_mlx, to_numpy
@@ -31,6 +31,11 @@ def run(reference: Reference, plan: dict[str, Any], emit: Emit) -> None:
         _Passes(reference, emit).run(plan)
     for direct in plan["direct_moe"]:
         _direct_moe(reference, direct, emit)
+    for made in plan["made"]:
+        gives = getattr(cuts, made["stage"])(reference, {}, **made["ins"])
+        emit(made["stage"], made["occurrence"], made["ins"], gives)
+    for generation in plan["generations"]:
+        canvas_taps.run(reference, generation, generation["prefix"], emit)
 
 
 def _direct_moe(reference: Reference, direct: dict[str, Any], emit: Emit) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from . import cuts
+from . import canvas_taps, cuts
 from .attention import Attention
 from .borders import (
     ABSENT,
@@ -62,6 +62,11 @@ def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
         ins["experts"] = direct["experts"]
         where = f"layer={direct['layer']}/assignments={direct['assignments']}"
         emit("moe", f"direct/{where}", ins, cuts.moe(model, {"layer": direct["layer"]}, **ins))
+    for made in plan["made"]:
+        gives = getattr(cuts, made["stage"])(model, {}, **made["ins"])
+        emit(made["stage"], made["occurrence"], made["ins"], gives)
+    for planned in plan["generations"]:
+        canvas_taps.run(model, planned, emit)
 
 
 class _Run:
