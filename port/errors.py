@@ -30,6 +30,10 @@ class CheckpointError(PortError):
     """A file of the checkpoint is absent, damaged, or disagrees with `config.json`."""
 
 
+class PictureError(PortError):
+    """A file is no picture that this model can look at, or pictures and their places in the prompt do not match."""
+
+
 def fetch_again(directory: Path, *names: str) -> str:
     """The command that restores files of a checkpoint directory from the repository it came from.
 
