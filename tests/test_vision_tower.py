@@ -1,5 +1,7 @@
 """The tower beside the reference's own, in shapes and forms that no committed golden has."""
 
+from collections.abc import Callable
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -93,3 +95,22 @@ def test_padding_never_reaches_a_patch() -> None:
 
 def test_widths_that_have_a_fused_kernel() -> None:
     assert [fused_width(width) for width in (48, 64, 72, 80, 96, 128, 130)] == [64, 64, 80, 80, 128, 128, 130]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_as_many_layers_as_published_checkpoints_have(dtype: mx.Dtype, record_property: Callable[..., None]) -> None:
+    """Not one bit differs after 27 layers; beside that, what bfloat16 costs the reference itself, layer by layer."""
+    ours, theirs = both(dtype, **SMALL, num_hidden_layers=27)
+    exact, _ = both(mx.float32, **SMALL, num_hidden_layers=27)
+    shown = pixels(6, 9)
+    grid = ours.grid(6, 9)
+    h, wide = (tower.patch_embedder(shown, grid) for tower in (ours, exact))
+    own = []
+    for layer, widely in zip(ours.layers, exact.layers, strict=True):
+        h, wide = layer(h, grid, ours.rope(grid)), widely(wide, grid, exact.rope(grid))
+        gap = np.array(h.astype(mx.float32)) - np.array(wide)
+        own.append(float(np.sqrt(np.mean(gap**2) / np.mean(np.array(wide) ** 2))))
+        record_property(f"relative error of layer {len(own) - 1}", own[-1])
+    assert same(ours.features(shown), theirs(shown))
+    assert max(own) < (0.1 if dtype == mx.bfloat16 else 1e-6)
+    assert dtype == mx.float32 or own[-1] > own[0] > 1e-3

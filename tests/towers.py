@@ -19,6 +19,8 @@ from port.diffusion_gemma.vision import VisionTower
 ROOT = "made"
 TOWER = f"{ROOT}.vision_tower."
 CONFIG = configs.read(NANO)
+# Attention neither uniform nor one-hot, and branches that do not drown the residual, as in a trained tower.
+GAINS = {"q_norm": 0.4, "k_norm": 0.4, "layernorm": 0.6}
 BOUNDS = {"input_min": -0.7, "input_max": 0.9, "output_min": -0.8, "output_max": 0.6}
 
 
@@ -41,7 +43,8 @@ class Made:
         if name in BOUNDS:
             drawn = np.float32(BOUNDS[name])
         elif len(shape) == 1:
-            drawn = 1 + 0.3 * drawn
+            centre = next((gain for part, gain in GAINS.items() if part in full), 1.0)
+            drawn = centre * (1 + 0.3 * drawn)
         else:
             drawn = drawn / math.sqrt(shape[-1])
         self.held[full] = mx.array(drawn).astype(mx.bfloat16).astype(self.dtype)
