@@ -18,6 +18,7 @@ from stages.dump import Recorder, ReplayError, Tap, wanted
 from stages.errors import HarnessError, UsageError
 from stages.gates import bits
 from stages.places import COMMITTED, checkpoint_path, golden_path
+from stages.shelf import differing_fields
 
 TABLE = table_of("diffusion_gemma")
 CASES = {case.name: case for case in TABLE.cases}
@@ -25,7 +26,7 @@ CONFIG = json.loads((checkpoint_path("nano") / "config.json").read_text())
 CUTS = importlib.import_module("oracle.diffusion_gemma.cuts")
 TAPS = importlib.import_module("oracle.diffusion_gemma.taps")
 # The public door to these is their cut: there is no other run that could disagree with it.
-DIRECT = {"config", "weights", "tokenize", "chat_template"}
+DIRECT = {"config", "weights", "tokenize", "chat_template", "image_preprocess", "image_splice"}
 
 
 @pytest.fixture
@@ -42,11 +43,21 @@ def recorder():
 
 @pytest.fixture(scope="module")
 def run(recorder):
-    """The borders of one ordinary run of the oracle: a short prompt, then a step of each kind."""
+    """The borders of ordinary runs of the oracle: a short prompt, then a step of each kind; a prompt with a picture."""
     model = recorder.model(checkpoint_path("nano"), "float32")
+    tower = model.model.model.encoder.vision_tower
     taps: list[Tap] = []
-    TAPS.run(model, plan(CASES["short"], CONFIG), lambda *crossing: taps.append(Tap(*crossing)))
-    return model, taps
+    with pytest.MonkeyPatch.context() as patch:
+        # Room for this one picture only: the tower computes all of its room.
+        for holder, name, value in (
+            (tower, "max_patches", 72),
+            (tower, "default_output_length", 8),
+            (tower.pooler, "default_output_length", 8),
+        ):
+            patch.setattr(holder, name, value)
+        for case in ("short", "image"):
+            TAPS.run(model, plan(CASES[case], CONFIG), lambda *crossing: taps.append(Tap(*crossing)))
+        yield model, taps
 
 
 def flipped(tensor):
@@ -138,8 +149,9 @@ def test_recording_again_gives_the_same_payload(recorder, no_port, tmp_path, cas
     assert not foreign
     with Golden.open(golden_path(COMMITTED, TABLE.model, case, compute)) as golden:
         committed, recorded = golden.payload(), golden.manifest
-    for same in ("schema", "model", "case", "compute", "seed", "kept", "checkpoint", "oracle"):
+    for same in ("schema", "model", "compute", "seed", "kept", "checkpoint", "oracle"):
         assert facts[same] == recorded[same]
+    assert not differing_fields(recorded["case"], CASES[case])  # one that a later field leaves as it was is the same
     if canary.differing(recorded["canary"], facts["canary"]):  # another backend: its bits are its own, and repeat
         path.unlink()
         with Golden.open(recorder.record(CASES[case], compute, tmp_path, full=False)) as golden:
@@ -275,6 +287,15 @@ def test_a_committed_golden_is_of_the_plan(case, compute):
                 ins = golden.read("moe", f"direct/layer=2/assignments={direct['assignments']}").ins
                 assert np.array_equal(ins["experts"], direct["experts"])
                 assert str(ins["x"].dtype) == compute
+        elif case == "overlay":
+            for i, direct in enumerate(made["direct_masks"]):
+                ins = golden.read("image_masks", f"direct={i}").ins
+                assert all(np.array_equal(ins[name], value) for name, value in direct.items())
+        elif made["pictures"]:
+            for i, picture in enumerate(made["pictures"]):
+                ins = golden.read("image_preprocess", f"image={i}").ins
+                assert all(np.array_equal(ins[name], value) for name, value in picture.items())
+            assert golden.read("image_splice", "prompt").ins["text"].tobytes().decode() == made["question"]
         else:
             parts = [o for o in golden.occurrences("encoder") if not o.startswith("canvas")]
             ids = [golden.read("encoder", occurrence).ins["ids"] for occurrence in parts]
