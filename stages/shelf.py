@@ -132,12 +132,10 @@ class Shelf:
 
 
 def differing_fields(recorded: dict[str, Any], case: Case) -> list[str]:
-    """Fields of a case that decide what is run, and are not as they were recorded.
-
-    One that was not there yet when the golden was recorded had the value that it has by default now.
-    """
-    now, plain = (json.loads(json.dumps(asdict(one))) for one in (case, Case(name=case.name, why=case.why)))
-    return sorted(name for name in now.keys() - NOT_RUN if now[name] != recorded.get(name, plain[name]))
+    """Fields of a case that decide what is run, and are not as they were recorded."""
+    now, usual = (json.loads(json.dumps(asdict(one))) for one in (case, Case(case.name, case.why)))
+    # A field that a recording does not know was then what it is by default.
+    return sorted(name for name in now.keys() - NOT_RUN if now[name] != recorded.get(name, usual[name]))
 
 
 def _unlike(table: Table, name: str, golden: Golden) -> str:
