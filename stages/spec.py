@@ -1,11 +1,13 @@
 """The grammar of a table: what a stage takes and gives, how close is close enough, and which cases exercise it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from .gates import Exact, Gate
 
 Axes = str
+LATER = {"later": True}  # fields of a case that older recordings do not know
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
@@ -108,13 +110,18 @@ class Case:
     assignments: tuple[int, ...] = ()
     texts: tuple[str, ...] = ()
     chats: tuple[tuple[tuple[str, str], ...], ...] = ()
-    pictures: tuple[tuple[str, int], ...] = ()
-    question: str = ""
-    overlays: tuple[tuple[str, int, int], ...] = ()
+    pictures: tuple[tuple[str, int], ...] = field(default=(), metadata=LATER)
+    question: str = field(default="", metadata=LATER)
+    overlays: tuple[tuple[str, int, int], ...] = field(default=(), metadata=LATER)
     seed: int = 0
     keep: tuple[int, ...] = ()
     leave: tuple[str, ...] = ()
     computes: tuple[str, ...] = ("bfloat16", "float32")
+
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of the case; a field that came later is left out where it says nothing."""
+        usual = {one.name: one.default for one in fields(self) if one.metadata == LATER}
+        return {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
 
 
 @dataclass(frozen=True)
