@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from . import pictures
 from .made import made
 from .spec import Case, Generation
 
@@ -35,6 +36,24 @@ def plan(case: Case, config: dict[str, Any]) -> Plan:
         "direct_moe": [_direct(draws, text, pairs) for pairs in case.assignments],
         "made": made() if case.made else [],
         "generations": [_generation(case, i, one, text) for i, one in enumerate(case.generations)],
+        "pictures": [
+            {"file": pictures.FILES[name](), "budget": np.array(budget, np.int32)} for name, budget in case.pictures
+        ],
+        "question": case.question,
+        "direct_masks": [_overlay(*call) for call in case.overlays],
+    }
+
+
+def _overlay(kinds: str, before: int, padded: int) -> Plan:
+    """One call of the masks of pictures, for a batch of one."""
+    tokens = len(kinds)
+    padding = np.arange(before + tokens)[None] >= padded if padded else np.zeros(0, bool)
+    types = np.array([["tiv".index(kind) for kind in kinds]], np.int32)
+    return {
+        "tokens": np.array(tokens, np.int32),
+        "offset": np.array(before, np.int32),
+        "padding": padding,
+        "types": types,
     }
 
 

@@ -1,15 +1,19 @@
 """The table of DiffusionGemma: what each stage takes and gives, how close, and why. Nothing here but declarations.
 
 B batch, T prompt tokens, C canvas tokens, D hidden, H query heads, G key-value heads, S keys, d head size, N tokens of
-a batch laid flat, E experts, K experts a token, V vocabulary, L layers, P named rows. Occurrences: `encoder/layer=5`,
-`encoder/chunk=1/...`, `canvas=1/encoder/...` (the cache extended by the finished canvas), `canvas=0/step=2/...`.
+a batch laid flat, E experts, K experts a token, V vocabulary, L layers, P named rows; of pictures: c colours, y x
+pixels, P patches, W the tower's hidden size, N soft tokens. Occurrences: `encoder/layer=5`,
+`encoder/chunk=1/...`, `canvas=1/encoder/...` (the cache extended by the finished canvas), `canvas=0/step=2/...`,
+`image=0/layer=1` (of the tower).
 """
 
 from . import diffusion_gemma_engine as engine
+from . import vision_cases
 from .gates import KL, Agreement, Exact, Within
 from .spec import Case, Out, Stage, Table
 
 SAME = Exact(because="no arithmetic: the same bytes on every backend")
+RESIZED = Exact(because="Pillow resamples in integers, and one float32 product is the same wherever floats are IEEE's")
 DECIDED = Agreement(
     0, scores="scores", because="decided on the oracle's own floats, so no rounding can excuse another choice"
 )
@@ -41,7 +45,28 @@ stages = (
     ),
     Stage("tokenize", {"text": "byte"}, {"ids": Out("T", portable=SAME)}),
     Stage("chat_template", {"messages": "byte"}, {"text": Out("byte", portable=SAME)}),
+    Stage(
+        "image_preprocess",
+        {"file": "byte", "budget": ""},
+        {"pixels": Out("c y x", portable=RESIZED), "soft_tokens": Out("", portable=SAME)},
+    ),
+    Stage(
+        "image_splice",
+        {"text": "byte", "soft_tokens": "I"},
+        {"ids": Out("T", portable=SAME), "types": Out("T", portable=SAME)},
+        after=("tokenize", "chat_template", "image_preprocess"),
+    ),
+    Stage("patch_embed", {"pixels": "B c y x"}, {"h": Out("B P W", portable=COMPOSED)}, after=("weights",)),
+    Stage("vision_layer", {"h": "B P W", "grid": "I"}, {"h": Out("B P W", portable=COMPOSED)}, after=("patch_embed",)),
+    Stage("vision_tower", {"pixels": "B c y x"}, {"features": Out("B N W", portable=STACKED)}, after=("vision_layer",)),
+    Stage("vision_project", {"features": "B N W"}, {"features": Out("B N D", portable=COMPOSED)}, after=("weights",)),
     Stage("embed", {"ids": "B T"}, {"h": Out("B T D", portable=ONE_OP)}, after=("weights",)),
+    Stage(
+        "merge_vision",
+        {"ids": "B T", "features": "B N D"},
+        {"h": Out("B T D", portable=ONE_OP)},
+        after=("embed", "vision_project", "image_splice"),
+    ),
     Stage("rope", {"x": "B H T d", "offset": ""}, {"x": Out("B H T d", portable=ONE_OP)}, after=("config",)),
     Stage(
         "attention", {"x": "B T D", **MASK, **PAST}, {"h": Out("B T D", portable=COMPOSED)}, after=("weights", "rope")
@@ -68,6 +93,12 @@ stages = (
     ),
     Stage("encoder_masks", {"tokens": "", "offset": "", "padding": "B S"}, MASKS, after=("config",)),
     Stage(
+        "image_masks",
+        {"tokens": "", "offset": "", "padding": "B S", "types": "B T"},
+        MASKS,
+        after=("encoder_masks",),
+    ),
+    Stage(
         "kv_cache",
         {**PAST, "keys": "B G T d", "values": "B G T d"},
         {
@@ -88,6 +119,16 @@ stages = (
             "values.*": Out("B G S d", portable=STACKED),
         },
         after=("embed", "layer", "encoder_masks", "kv_cache"),
+    ),
+    Stage(
+        "image_encoder",
+        {"ids": "B T", "types": "B T", "features": "B N D", "padding": "B S", **PASTS},
+        {
+            "h": Out("B T D", portable=STACKED),
+            "keys.*": Out("B G S d", portable=STACKED),
+            "values.*": Out("B G S d", portable=STACKED),
+        },
+        after=("merge_vision", "image_masks", "encoder"),
     ),
     Stage(
         "decoder_masks",
@@ -287,4 +328,4 @@ cases = (
     ),
 )
 
-TABLE = Table("diffusion_gemma", (*stages, *engine.stages), (*cases, *engine.cases))
+TABLE = Table("diffusion_gemma", (*stages, *engine.stages), (*cases, *vision_cases.cases, *engine.cases))

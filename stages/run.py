@@ -28,7 +28,7 @@ from .shelf import Held, Question, Shelf
 from .spec import Stage, Table
 
 Progress = Callable[[str], None]
-PACKAGES = ("mlx", "numpy", "tokenizers", "jinja2", "ml_dtypes")
+PACKAGES = ("mlx", "numpy", "tokenizers", "jinja2", "ml_dtypes", "pillow")
 
 
 @dataclass

@@ -105,6 +105,11 @@ class Case:
         assignments: Direct calls of the experts with this many (token, expert) pairs.
         texts: Texts to tokenize.
         chats: Conversations to render, as (role, content) pairs.
+        pictures: Drawn pictures that the prompt shows, as (name in `pictures.py`, budget of soft tokens); the prompt is
+            then made of them and the question, and `tokens` is 0.
+        question: What is asked about them.
+        overlays: Direct calls of the masks of pictures, as (kinds of tokens, tokens before them, left padding); kinds
+            are spelled t text, i image, v video.
         seed: Of every draw that is an input.
         keep: Layers whose inner stages a committed golden holds; () keeps all.
         leave: Stages that a committed golden leaves to other cases.
@@ -125,6 +130,9 @@ class Case:
     assignments: tuple[int, ...] = ()
     texts: tuple[str, ...] = ()
     chats: tuple[tuple[tuple[str, str], ...], ...] = ()
+    pictures: tuple[tuple[str, int], ...] = field(default=(), metadata=LATER)
+    question: str = field(default="", metadata=LATER)
+    overlays: tuple[tuple[str, int, int], ...] = field(default=(), metadata=LATER)
     seed: int = 0
     keep: tuple[int, ...] = ()
     leave: tuple[str, ...] = ()

@@ -20,7 +20,8 @@ TABLE = table_of("diffusion_gemma")
 CASES = {case.name: case for case in TABLE.cases}
 CUTS = importlib.import_module("port.diffusion_gemma.cuts")
 MOE = importlib.import_module("port.diffusion_gemma.moe")
-SHORT = [stage.name for stage in TABLE.stages if stage.name not in {"tokenize", "chat_template"}]
+with Golden.open(golden_path(COMMITTED, TABLE.model, "short", "float32")) as short:
+    SHORT = [stage.name for stage in TABLE.stages if stage.name in short.stages()]
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,11 @@ from stages.spec import Case, Out, Stage, Table
 
 LOOSE = Within(2, because="test")
 ISSUE = (
-    "config weights tokenize chat_template embed rope attention mlp router select_experts moe layer encoder_masks "
-    "kv_cache encoder decoder_masks soft_embeddings self_conditioning decoder logits temperature token_confidence "
-    "token_entropy accept_confidence accept_entropy renoise stopping sampler_step denoise_canvas generate"
+    "config weights tokenize chat_template image_preprocess image_splice patch_embed vision_layer vision_tower "
+    "vision_project embed merge_vision rope attention mlp router select_experts moe layer encoder_masks image_masks "
+    "kv_cache encoder image_encoder decoder_masks soft_embeddings self_conditioning decoder logits "
+    "temperature token_confidence token_entropy accept_confidence accept_entropy renoise stopping sampler_step "
+    "denoise_canvas generate"
 )
 GEMMA = table_of("diffusion_gemma")
 CUT = [(side, model, stage) for model in MODELS for stage in table_of(model).stages for side in ("port", "oracle")]
@@ -105,7 +107,7 @@ def test_a_recording_unlike_the_row_is_named(ins, outs, named):
 # The tables there are
 
 
-def test_the_stages_are_those_of_the_text_forward_and_the_engine_in_order():
+def test_the_stages_are_those_of_a_forward_pass_and_the_engine_in_order():
     assert [stage.name for stage in GEMMA.stages] == ISSUE.split()
 
 

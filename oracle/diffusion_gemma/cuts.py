@@ -25,9 +25,21 @@ from .canvas_cuts import (
     token_entropy,
 )
 from .facts import chat_template, config, tokenize, weights
+from .mask_cuts import canvas_padding, decoder_masks, encoder_masks, encoder_masks_by_kind, image_masks
 from .reference import OracleError, Reference, load, widen
-from .state import is_full, mask_out, revive, visible, written_out
+from .state import mask_out, revive, visible
 from .tensors import to_mlx, to_numpy
+from .vision_cuts import (
+    ABSENT,
+    image_preprocess,
+    image_splice,
+    merge_vision,
+    patch_embed,
+    seeing,
+    vision_layer,
+    vision_project,
+    vision_tower,
+)
 from .watch import Watch
 
 Trace = dict[str, np.ndarray]
@@ -39,10 +51,18 @@ __all__ = [
     "accept_entropy",
     "chat_template",
     "config",
+    "decoder_masks",
     "denoise_canvas",
+    "encoder_masks",
+    "encoder_masks_by_kind",
     "generate",
+    "image_masks",
+    "image_preprocess",
+    "image_splice",
     "load",
     "load_wide",
+    "merge_vision",
+    "patch_embed",
     "renoise",
     "sampler_step",
     "stopping",
@@ -50,6 +70,9 @@ __all__ = [
     "token_confidence",
     "token_entropy",
     "tokenize",
+    "vision_layer",
+    "vision_project",
+    "vision_tower",
     "weights",
 ]
 
@@ -165,41 +188,6 @@ def layer(
     return {"h": to_numpy(result)}
 
 
-def encoder_masks(
-    reference: Reference, at: At, *, tokens: np.ndarray, offset: np.ndarray, padding: np.ndarray
-) -> Trace:
-    """Encoder masks of both layer kinds, written out as booleans [B, 1, T, S]."""
-    layers = reference.model.layers
-    window = reference.model.config.text_config.sliding_window
-    caches = []
-    for block in layers:
-        held = int(offset) if is_full(block) else min(int(offset), window)
-        room = np.zeros((1, 1, held, 1), np.float32)
-        caches.append(revive(block, room, room, np.array([offset, held]), decoder=False))
-    h = mx.zeros((1, int(tokens), 1))
-    attend = to_mlx(padding) if padding.size else None
-    result = reference.model.model.encoder._make_encoder_masks(h, caches, attend)  # noqa: SLF001
-    return encoder_masks_by_kind(layers, caches, result, int(tokens), int(offset))
-
-
-def encoder_masks_by_kind(layers: Any, caches: Any, result: list[Any], tokens: int, offset: int) -> Trace:
-    """The first mask of each layer kind, written out over the keys that attention will see.
-
-    A rotating cache hands over at most window - 1 old keys with several new ones; a single new token is written into
-    the ring, whose whole length it then sees.
-    """
-    gives: Trace = {}
-    for block, cache, mask in zip(layers, caches, result, strict=True):
-        name = "full" if is_full(block) else "sliding"
-        if name in gives:
-            continue
-        keys = offset + tokens
-        if not is_full(block):
-            keys = min(keys, cache.max_size if tokens == 1 else cache.max_size - 1 + tokens)
-        gives[name] = written_out(mask, tokens, keys)
-    return gives
-
-
 def kv_cache(
     reference: Reference,
     at: At,
@@ -252,23 +240,26 @@ def encoder(
     return {"h": to_numpy(h), **seen(caches)}
 
 
-def decoder_masks(
-    reference: Reference, at: At, *, tokens: np.ndarray, lengths: np.ndarray, offset: np.ndarray, padding: np.ndarray
+def image_encoder(
+    reference: Reference,
+    at: At,
+    *,
+    ids: np.ndarray,
+    types: np.ndarray,
+    features: np.ndarray,
+    padding: np.ndarray,
+    past_keys: Trace,
+    past_values: Trace,
+    cursors: np.ndarray,
 ) -> Trace:
-    """Decoder masks of both layer kinds, written out as booleans [B, 1, C, S + C]."""
-    full, sliding = (int(n) for n in lengths)
-    caches = []
-    for block in reference.model.layers:
-        room = np.zeros((1, 1, full if is_full(block) else sliding, 1), np.float32)
-        caches.append(revive(block, room, room, np.array([offset, offset]), decoder=True))
-    canvas = int(tokens)
-    masks = reference.model.model.decoder._make_decoder_masks(  # noqa: SLF001
-        mx.zeros((1, canvas, 1)), caches, _canvas_padding(padding, canvas)
-    )
-    return {
-        "full": written_out(masks["full_attention"], canvas, full + canvas),
-        "sliding": written_out(masks["sliding_attention"], canvas, sliding + canvas),
-    }
+    """A whole encoder pass over a prompt with pictures, their soft tokens given."""
+    caches = _caches(reference, past_keys, past_values, cursors, decoder=False)
+    attend, see = to_mlx(padding) if padding.size else None, reference.model.model.encoder
+    with seeing(see, features):
+        h, caches = see(
+            to_mlx(ids), attention_mask=attend, cache=caches, pixel_values=ABSENT, mm_token_type_ids=to_mlx(types)
+        )
+    return {"h": to_numpy(h), **seen(caches)}
 
 
 def soft_embeddings(reference: Reference, at: At, *, logits: np.ndarray) -> Trace:
@@ -310,7 +301,7 @@ def decoder(
         to_mlx(ids),
         cache=caches,
         self_conditioning_embeddings=to_mlx(signal),
-        decoder_attention_mask=_canvas_padding(padding, ids.shape[1]),
+        decoder_attention_mask=canvas_padding(padding, ids.shape[1]),
     )
     return {"h": to_numpy(h), **seen(caches)}
 
@@ -328,12 +319,6 @@ def _layer(reference: Reference, at: At) -> Any:
 
 def _offset(at: At, cursor: np.ndarray) -> int | None:
     return None if at.get("encoder") else int(cursor[0])
-
-
-def _canvas_padding(padding: np.ndarray, canvas: int) -> mx.array | None:
-    if not padding.size:
-        return None
-    return to_mlx(np.concatenate([padding, np.ones((padding.shape[0], canvas), bool)], axis=-1))
 
 
 def _caches(reference: Reference, keys: Trace, values: Trace, cursors: np.ndarray, *, decoder: bool) -> list[Any]:

@@ -97,6 +97,9 @@ def _dequantize(model: Any, dtype: mx.Dtype) -> None:
             group_size=module.group_size,
             bits=module.bits,
         ).astype(dtype)
+        if path.endswith("patch_embedder.input_proj"):
+            _assign(model, path, Truncating(weight))
+            continue
         plain = _plain(module)
         plain.weight = weight
         _assign(model, path, plain)
@@ -108,6 +111,23 @@ class _WideExperts(nn.Module):
     def __call__(self, x: mx.array, indices: mx.array, sorted_indices: bool = False) -> mx.array:  # noqa: ARG002
         """`x` [..., 1, in] times the matrix of each index [...]; how they are sorted changes no sum."""
         return x @ self.weight[indices].swapaxes(-1, -2)
+
+
+class Truncating(nn.Module):
+    """The wide twin of a quantized patch projection.
+
+    The reference casts patches to the dtype of its weight, which is uint32 there: fractions are cut off. They still
+    are, or the wide replay would measure another function than the one that rounds.
+    """
+
+    def __init__(self, wide: mx.array) -> None:
+        super().__init__()
+        self.weight = mx.zeros((1,), mx.uint32)
+        self.wide = wide
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """Whole numbers [..., I] to floats [..., O]."""
+        return x.astype(self.wide.dtype) @ self.wide.T
 
 
 def _plain(module: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from . import canvas_taps, cuts, facts
+from . import canvas_taps, cuts, direct, facts, vision_taps
 from .reference import Reference
 from .state import ABSENT, key_counts, mask_in, physical, visible, written_out
 from .tensors import to_mlx, to_numpy
@@ -27,10 +27,9 @@ def run(reference: Reference, plan: dict[str, Any], emit: Emit) -> None:
     for i, messages in enumerate(plan["chats"]):
         takes = {"messages": facts.as_json(messages)}
         emit("chat_template", f"chat={i}", takes, cuts.chat_template(reference, {}, **takes))
-    if plan["ids"] is not None:
+    if plan["ids"] is not None or plan.get("pictures"):
         _Passes(reference, emit).run(plan)
-    for direct in plan["direct_moe"]:
-        _direct_moe(reference, direct, emit)
+    direct.run(reference, plan, emit)
     for made in plan["made"]:
         gives = getattr(cuts, made["stage"])(reference, {}, **made["ins"])
         emit(made["stage"], made["occurrence"], made["ins"], gives)
@@ -38,23 +37,11 @@ def run(reference: Reference, plan: dict[str, Any], emit: Emit) -> None:
         canvas_taps.run(reference, generation, generation["prefix"], emit)
 
 
-def _direct_moe(reference: Reference, direct: dict[str, Any], emit: Emit) -> None:
-    layer = reference.model.layers[direct["layer"]]
-    dtype = layer.router.scale.dtype
-    takes = {
-        "x": to_numpy(mx.array(direct["x"]).astype(dtype)),
-        "experts": direct["experts"],
-        "weights": to_numpy(mx.array(direct["weights"]).astype(dtype)),
-    }
-    occurrence = f"direct/layer={direct['layer']}/assignments={direct['assignments']}"
-    emit("moe", occurrence, takes, cuts.moe(reference, {"direct": True, "layer": direct["layer"]}, **takes))
-
-
 class _Passes:
     """The passes of a run: encoder prefill, extensions, canvas passes; hooks that say which border is which."""
 
     def __init__(self, reference: Reference, emit: Emit) -> None:
-        self.model = reference.model
+        self.reference, self.model = reference, reference.model
         self.encoder, self.decoder = self.model.model.encoder, self.model.model.decoder
         self.emit = emit
         self.prefix = ""
@@ -62,7 +49,7 @@ class _Passes:
         self.caches = self.model.make_cache()
         self.signal = "none"
         self.previous: mx.array | None = None
-        self.canvas_ids = self.signal_tensor = np.zeros(ABSENT, np.int32)
+        self.canvas_ids = self.signal_tensor = self.features = np.zeros(ABSENT, np.int32)
 
     def run(self, plan: dict[str, Any]) -> None:
         if plan["padding"] is not None:
@@ -78,6 +65,10 @@ class _Passes:
                     self._denoise(f"canvas={block}/step={number}", step["ids"], step["signal"])
 
     def _prefill(self, plan: dict[str, Any]) -> None:
+        if plan.get("pictures"):
+            ids, pixels, types = vision_taps.prepare(self.reference, plan, self.emit)
+            self._encode("encoder", ids, self.padding, pixel_values=pixels, mm_token_type_ids=types)
+            return
         if plan["chunks"] is None:
             self._encode("encoder", plan["ids"], self.padding)
             return
@@ -86,13 +77,17 @@ class _Passes:
             self._encode(f"encoder/chunk={i}", plan["ids"][:, start : start + size], np.zeros(ABSENT, bool))
             start += size
 
-    def _encode(self, prefix: str, ids: np.ndarray, padding: np.ndarray) -> None:
+    def _encode(self, prefix: str, ids: np.ndarray, padding: np.ndarray, **sight: Any) -> None:
+        """One encoder pass; `sight` is what it is shown, `pixel_values` and `mm_token_type_ids`."""
         self.prefix = prefix
         before = self._states(physical, ids.shape[0])
         mask = to_mlx(padding) if padding.size else None
-        h, _ = self.encoder(to_mlx(ids), attention_mask=mask, cache=self.caches)
+        h, _ = self.encoder(to_mlx(ids), attention_mask=mask, cache=self.caches, **sight)
         takes = {"ids": ids, "padding": padding, **before}
-        self.emit("encoder", prefix, takes, {"h": to_numpy(h), **cuts.seen(self.caches)})
+        if sight:
+            takes |= {"types": to_numpy(sight["mm_token_type_ids"]), "features": self.features}
+        stage = "image_encoder" if sight else "encoder"
+        self.emit(stage, prefix, takes, {"h": to_numpy(h), **cuts.seen(self.caches)})
 
     def _denoise(self, prefix: str, ids: np.ndarray, signal: str) -> None:
         self.prefix, self.signal = prefix, signal
@@ -142,14 +137,15 @@ class _Passes:
             yield
 
     def _watch_passes(self, watch: Watch) -> None:
-        def embedded(args: Any, _kwargs: Any, result: Any, _token: Any) -> None:
-            self.emit("embed", self.prefix, {"ids": to_numpy(args[0])}, {"h": to_numpy(result)})
-
-        def encoder_masks(args: Any, _kwargs: Any, result: Any, offset: int) -> None:
+        def encoder_masks(args: Any, kwargs: Any, result: Any, offset: int) -> None:
             padding = to_numpy(args[2]) if args[2] is not None else np.zeros(ABSENT, bool)
             takes = {"tokens": cuts.count(args[0].shape[1]), "offset": cuts.count(offset), "padding": padding}
             gives = cuts.encoder_masks_by_kind(self.model.layers, self.caches, result, args[0].shape[1], offset)
-            self.emit("encoder_masks", self.prefix, takes, gives)
+            types = kwargs["mm_token_type_ids"]
+            if types is None:
+                self.emit("encoder_masks", self.prefix, takes, gives)
+            else:
+                self.emit("image_masks", self.prefix, {**takes, "types": to_numpy(types)}, gives)
 
         def conditioned(args: Any, _kwargs: Any, result: Any, _token: Any) -> None:
             embeds, signal = (to_numpy(x) for x in args)
@@ -186,7 +182,7 @@ class _Passes:
             takes = {"ids": to_numpy(args[0]), "signal": self.signal_tensor, "padding": self.padding, **past}
             self.emit("decoder", self.prefix, takes, {"h": to_numpy(result), **cuts.seen(self.caches)})
 
-        watch.on(self.encoder, "_embed_inputs", after=embedded)
+        vision_taps.watch_embedding(watch, self)
         watch.on(self.encoder, "_make_encoder_masks", before=lambda _a, _k: self.caches[0].offset, after=encoder_masks)
         watch.on(self.decoder.self_conditioning, after=conditioned)
         watch.on(self.decoder, "_make_decoder_masks", after=decoder_masks)

@@ -9,7 +9,6 @@ of a batch laid flat, E experts, K experts a token, V vocabulary.
 import dataclasses
 import json
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +49,25 @@ from .conditioning import confident_probabilities, entropic_probabilities, soft_
 from .layers import Layer
 from .masks import decoder_mask, encoder_mask, visible
 from .model import DiffusionGemma
-from .tokens import Tokens
+from .tokens import tokens_of
+from .vision_cuts import (
+    image_encoder,
+    image_masks,
+    image_preprocess,
+    image_splice,
+    merge_vision,
+    patch_embed,
+    vision_layer,
+    vision_project,
+    vision_tower,
+)
 
 At = Mapping[str, Any]
+
+__all__ = [
+    "image_encoder", "image_masks", "image_preprocess", "image_splice", "merge_vision", "patch_embed", "vision_layer",
+    "vision_project", "vision_tower",
+]  # fmt: skip
 
 
 def load(checkpoint: Path, compute: str) -> DiffusionGemma:
@@ -60,11 +75,6 @@ def load(checkpoint: Path, compute: str) -> DiffusionGemma:
     model = models.load(Path(checkpoint), compute)
     model.weights.verify()
     return model
-
-
-@lru_cache(maxsize=4)
-def _tokens(directory: Path) -> Tokens:
-    return Tokens(directory)
 
 
 def _layer(model: DiffusionGemma, at: At) -> Layer:
@@ -93,12 +103,12 @@ def weights(model: DiffusionGemma, at: At) -> Trace:
 
 def tokenize(model: DiffusionGemma, at: At, *, text: np.ndarray) -> Trace:
     """Ids of a text, beginning token first."""
-    return {"ids": np.array(_tokens(model.weights.directory).encode(text.tobytes().decode("utf-8")), np.int32)}
+    return {"ids": np.array(tokens_of(model.weights.directory).encode(text.tobytes().decode("utf-8")), np.int32)}
 
 
 def chat_template(model: DiffusionGemma, at: At, *, messages: np.ndarray) -> Trace:
     """A conversation as the prompt that asks for the model's turn."""
-    return {"text": text_bytes(_tokens(model.weights.directory).chat(json.loads(messages.tobytes())))}
+    return {"text": text_bytes(tokens_of(model.weights.directory).chat(json.loads(messages.tobytes())))}
 
 
 def embed(model: DiffusionGemma, at: At, *, ids: np.ndarray) -> Trace:

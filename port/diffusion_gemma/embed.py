@@ -10,6 +10,7 @@ import mlx.core as mx
 from .config import ModelConfig
 from .lanes import by_rows
 from .linear import Matrix
+from .splice import merge
 from .weights import Scope
 
 
@@ -56,6 +57,17 @@ class Embedding:
         for token in self._foreign:
             ids_BT = mx.where(ids_BT == token, self._pad, ids_BT)
         return self.canvas(ids_BT)
+
+    def merged(self, ids_BT: mx.array, features_BND: mx.array) -> mx.array:
+        """Integers [B, T] and soft tokens, in order, for all image and video tokens among them: floats [B, T, D].
+
+        Raises:
+            PictureError: there are more or fewer soft tokens than places for them.
+        """
+        places_BT = mx.zeros(ids_BT.shape, dtype=mx.bool_)
+        for token in self._foreign:
+            places_BT = places_BT | (ids_BT == token)
+        return merge(self.prompt(ids_BT), places_BT, features_BND)
 
     def canvas(self, ids_BT: mx.array) -> mx.array:
         """Integers [B, T] to floats [B, T, D], every id a word."""

@@ -103,6 +103,11 @@ class Linear:
         self._matrix = Matrix(scope, outputs, inputs)
         self._bias = scope.param("bias", (outputs,)) if bias else None
 
+    @property
+    def packed(self) -> bool:
+        """Whether the weight is quantized."""
+        return self._matrix.packed
+
     def __call__(self, x_NI: mx.array) -> mx.array:
         """Floats [..., I] to [..., O], in the dtype of x."""
         if self._bias is None:

@@ -31,14 +31,21 @@ def _padding(padding_BP: mx.array, total: int, keys: int) -> mx.array:
     return row_BS[:, None, None, total - keys : total]
 
 
-def encoder_mask(tokens: int, offset: int, window: int | None, padding_BP: mx.array | None = None) -> Mask:
-    """Causal, within the window, and blind to padding.
+def encoder_mask(
+    tokens: int,
+    offset: int,
+    window: int | None,
+    padding_BP: mx.array | None = None,
+    pictures_BTT: mx.array | None = None,
+) -> Mask:
+    """Causal, within the window, and blind to padding; but within a picture everything is seen, ahead and afar.
 
     Args:
         tokens: T.
         offset: tokens seen before.
         window: tokens that a query sees, itself included; None for full attention.
         padding_BP: booleans, true for real tokens, from position 0 on; None when all are.
+        pictures_BTT: booleans, true for two tokens of one picture; only with nothing before them. None without any.
 
     Raises:
         PortError: one padded token behind a full ring, whose keys are not in the order of their positions.
@@ -51,7 +58,7 @@ def encoder_mask(tokens: int, offset: int, window: int | None, padding_BP: mx.ar
             expected="padding in the passes that fill the window only",
             mend="leave the padding out, or encode at least two tokens together",
         )
-    if padding_BP is None:
+    if padding_BP is None and pictures_BTT is None:
         if tokens == 1:
             return None
         if window is None or keys <= window:
@@ -62,9 +69,10 @@ def encoder_mask(tokens: int, offset: int, window: int | None, padding_BP: mx.ar
     mask_TS = query_T1 >= key_S
     if window is not None:
         mask_TS = mask_TS & (query_T1 < key_S + window)
-    if padding_BP is None:
-        return mask_TS[None, None]
-    return mask_TS[None, None] & _padding(padding_BP, offset + tokens, keys)
+    mask = mask_TS[None, None]
+    if pictures_BTT is not None:
+        mask = mask | pictures_BTT[:, None]
+    return mask if padding_BP is None else mask & _padding(padding_BP, offset + tokens, keys)
 
 
 def decoder_mask(canvas: int, cached: int, offset: int, window: int | None, padding_BP: mx.array | None = None) -> Mask:

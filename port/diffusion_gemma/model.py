@@ -8,7 +8,7 @@ from pathlib import Path
 
 import mlx.core as mx
 
-from port.errors import PortError
+from port.errors import PictureError, PortError
 
 from . import config as configs
 from .aliases import Mask
@@ -18,6 +18,7 @@ from .embed import Embedding
 from .layers import Layer
 from .masks import decoder_mask, encoder_mask
 from .ops import RMSNorm
+from .overlay import picture_blocks
 from .prefix import Prefix
 from .vision import VisionTower
 from .weights import Scope, Weights
@@ -65,19 +66,47 @@ class DiffusionGemma:
             mx.eval(h)
             layer.release()
 
-    def encode(self, ids_BT: mx.array, cache: Sequence[Cache], padding_BP: mx.array | None = None) -> mx.array:
+    def look(self, pictures: Iterable[mx.array]) -> mx.array:
+        """Prepared pictures, each [1, 3, H, W], to the soft tokens of all in order, floats [1, N, D].
+
+        Raises:
+            PictureError: the model has no vision tower, or a picture more patches than it has room for.
+        """
+        if self.vision_tower is None:
+            raise PictureError(
+                str(self.weights.directory),
+                found="the model has no vision tower",
+                expected="a vision_config in config.json, and its weights",
+                mend="leave the pictures out, or choose a checkpoint that sees",
+            )
+        return self.vision_tower(pictures)
+
+    def encode(
+        self,
+        ids_BT: mx.array,
+        cache: Sequence[Cache],
+        padding_BP: mx.array | None = None,
+        features_BND: mx.array | None = None,
+        types_BT: mx.array | None = None,
+    ) -> mx.array:
         """One pass over prompt tokens, or over a finished canvas, behind whatever the cache holds.
 
         Args:
             ids_BT: integers.
             cache: written.
             padding_BP: booleans, true for real tokens, from position 0 on; None when all are.
+            features_BND: soft tokens for the image tokens among the ids, as `look` gives them; None without pictures.
+            types_BT: integers, 1 for image tokens; these see all of their picture. None without pictures.
 
         Returns:
             floats [B, T, D] after the final norm.
+
+        Raises:
+            PictureError: there are more or fewer soft tokens than image tokens.
         """
-        h_BTD = self.embed_tokens.prompt(ids_BT)
-        masks = self.encoder_masks(ids_BT.shape[1], cache[0].offset, padding_BP)
+        embed = self.embed_tokens
+        h_BTD = embed.prompt(ids_BT) if features_BND is None else embed.merged(ids_BT, features_BND)
+        masks = self.encoder_masks(ids_BT.shape[1], cache[0].offset, padding_BP, types_BT)
         for layer, store in zip(self.layers, cache, strict=True):
             h_BTD = layer.encode(h_BTD, masks[layer.self_attn.window], store)
             self._finish(layer, h_BTD)
@@ -112,10 +141,16 @@ class DiffusionGemma:
             start += tokens
         return mx.concatenate(parts, axis=1)
 
-    def encoder_masks(self, tokens: int, offset: int, padding_BP: mx.array | None) -> dict[int | None, Mask]:
+    def encoder_masks(
+        self, tokens: int, offset: int, padding_BP: mx.array | None, types_BT: mx.array | None = None
+    ) -> dict[int | None, Mask]:
         """The masks of an encoder pass by the window of the layers that they are for."""
+        both_ways = self.config.text_config.use_bidirectional_attention == "vision"
+        # Behind other tokens there are no pictures: a canvas that writes image tokens means words by them.
+        looks = both_ways and types_BT is not None and tokens > 1 and offset == 0
+        pictures_BTT = picture_blocks(types_BT) if looks else None
         windows = {layer.self_attn.window for layer in self.layers}
-        return {window: encoder_mask(tokens, offset, window, padding_BP) for window in windows}
+        return {window: encoder_mask(tokens, offset, window, padding_BP, pictures_BTT) for window in windows}
 
     def decoder_masks(self, canvas: int, cache: Sequence[Cache], padding_BP: mx.array | None) -> dict[int | None, Mask]:
         """The masks of a canvas pass by the window of the layers that they are for."""

@@ -26,6 +26,11 @@ class RMSNorm:
         """The dtype of the weight, which is that of the model's activations."""
         return self._weight.array.dtype
 
+    @property
+    def weight(self) -> mx.array:
+        """Floats [width]."""
+        return self._weight.array
+
     def __call__(self, x: mx.array) -> mx.array:
         """Floats [..., width] to the same shape and dtype."""
         return mx.fast.rms_norm(x, self._weight.array, self._eps)

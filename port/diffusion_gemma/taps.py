@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from . import canvas_taps, cuts
+from . import canvas_taps, cuts, vision_taps
 from .attention import Attention
 from .borders import (
     ABSENT,
@@ -34,12 +34,12 @@ from .cache import Cache, GrowingCache, RotatingCache
 from .conditioning import SelfConditioning, confident_probabilities, entropic_probabilities, soft_from_table
 from .embed import Embedding
 from .layers import Layer
-from .masks import visible as visible_keys
 from .mlp import MLP
 from .model import DiffusionGemma
 from .moe import Experts, Router
 from .observe import Observer, wrapped
 from .rope import Rope
+from .vision_cuts import masks_by_kind
 
 Emit = Callable[[str, str, Trace, Trace], None]
 
@@ -54,7 +54,7 @@ def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
     for i, messages in enumerate(plan["chats"]):
         ins = {"messages": text_bytes(json.dumps(messages, ensure_ascii=False))}
         emit("chat_template", f"chat={i}", ins, cuts.chat_template(model, {}, **ins))
-    if plan["ids"] is not None:
+    if plan["ids"] is not None or plan.get("pictures"):
         _Run(model, emit).whole(plan)
     for direct in plan["direct_moe"]:
         dtype = model.norm.dtype
@@ -62,6 +62,8 @@ def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
         ins["experts"] = direct["experts"]
         where = f"layer={direct['layer']}/assignments={direct['assignments']}"
         emit("moe", f"direct/{where}", ins, cuts.moe(model, {"layer": direct["layer"]}, **ins))
+    for i, ins in enumerate(plan.get("direct_masks", ())):
+        emit("image_masks", f"direct={i}", ins, cuts.image_masks(model, {}, **ins))
     for made in plan["made"]:
         gives = getattr(cuts, made["stage"])(model, {}, **made["ins"])
         emit(made["stage"], made["occurrence"], made["ins"], gives)
@@ -83,7 +85,11 @@ class _Run:
     def whole(self, plan: dict[str, Any]) -> None:
         """Prefill, then each canvas: extend the cache by the one before it, then its steps, the last numbered 1."""
         with wrapped(self._observers()):
-            if plan["chunks"] is None:
+            if plan.get("pictures"):
+                ids, pixels, types = vision_taps.prepare(self.model, plan, self.emit)
+                self.prefix = "encoder"
+                self._encode("encoder", ids, self.padding, self.model.look(pixels), types)
+            elif plan["chunks"] is None:
                 padding = self.padding if plan["padding"] is None else plan["padding"]
                 self._encode("encoder", plan["ids"], padding)
                 self.padding = padding
@@ -99,11 +105,13 @@ class _Run:
                 for number_, step in zip(range(len(canvas["steps"]), 0, -1), canvas["steps"], strict=True):
                     logits = self._denoise(f"canvas={block}/step={number_}", step, logits)
 
-    def _encode(self, prefix: str, ids: np.ndarray, padding: np.ndarray) -> None:
+    def _encode(self, prefix: str, ids: np.ndarray, padding: np.ndarray, *sight: mx.array) -> None:
+        """One encoder pass; `sight` is what a prompt with pictures adds, soft tokens and token types."""
         self.prefix = prefix
         ins = {"ids": ids, "padding": padding, **self._states(lambda i: self._buffers(i, ids.shape[0]))}
-        h = self.model.encode(to_mlx(ids), self.caches, optional(padding))
-        self.emit("encoder", prefix, ins, {"h": to_numpy(h), **shown(self.caches)})
+        ins |= {name: to_numpy(x) for name, x in zip(("features", "types"), sight, strict=False)}
+        h = self.model.encode(to_mlx(ids), self.caches, optional(padding), *sight)
+        self.emit("image_encoder" if sight else "encoder", prefix, ins, {"h": to_numpy(h), **shown(self.caches)})
 
     def _denoise(self, prefix: str, step: dict[str, Any], logits: mx.array | None) -> mx.array:
         self.prefix = prefix
@@ -216,6 +224,7 @@ class _Run:
             (Router, "scores"): plain("router", "scores", "h"),
             (Router, "select"): select,
             (Experts, "__call__"): experts,
+            **vision_taps.observers(self.model, self.emit, lambda: self.prefix),
         }
 
     def _embed_canvas(self, _this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
@@ -226,13 +235,11 @@ class _Run:
 
     def _encoder_masks(self, _this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         masks = call()
-        tokens, offset, padding = args
+        tokens, offset, padding, types = args
         ins = {"tokens": number(tokens), "offset": number(offset), "padding": given(padding)}
-        outs = {
-            "full" if window is None else "sliding": written_out(mask, tokens, visible_keys(tokens, offset, window))
-            for window, mask in masks.items()
-        }
-        self.emit("encoder_masks", self.prefix, ins, outs)
+        ins |= {} if types is None else {"types": to_numpy(types)}
+        outs = masks_by_kind(masks, tokens, offset)
+        self.emit("encoder_masks" if types is None else "image_masks", self.prefix, ins, outs)
         return masks
 
     def _decoder_masks(self, _this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:

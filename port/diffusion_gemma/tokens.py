@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -179,3 +180,9 @@ class Tokens:
                 expected="messages that the template knows",
                 mend="change the message that it names",
             ) from error
+
+
+@lru_cache(maxsize=4)
+def tokens_of(directory: Path) -> Tokens:
+    """The tokenizer of a checkpoint directory, read once."""
+    return Tokens(directory)

@@ -1,61 +1,25 @@
-"""The vision tower's parameters: held under their names, packed or plain as the checkpoint has them.
+"""The vision tower: pixels of one picture to soft tokens in the language model's width.
 
-Legend: D the tower's hidden size.
+Legend: B batch, P patches, N soft tokens, W the tower's hidden size, D the language model's.
 """
 
+from collections.abc import Iterable
+
+import mlx.core as mx
+
 from .config import ModelConfig, VisionConfig
+from .grid import Grid
 from .linear import Linear
-from .ops import RMSNorm
-from .weights import Param, Scope
-
-_BOUNDS = ("input_min", "input_max", "output_min", "output_max")
-
-
-class ClippedLinear:
-    """A projection under `<name>.linear`, with the four scalar bounds of its input and output where the config clips.
-
-    Args:
-        scope: the module's place.
-        inputs: width of the input.
-        outputs: width of the output.
-        clipped: whether the bounds exist.
-    """
-
-    def __init__(self, scope: Scope, inputs: int, outputs: int, *, clipped: bool) -> None:
-        self.linear = Linear(scope / "linear", inputs, outputs)
-        self.bounds: dict[str, Param] = {name: scope.param(name, ()) for name in _BOUNDS if clipped}
-
-
-class VisionLayer:
-    """One layer of the tower: attention with norms on queries and keys, a gated network, four norms.
-
-    Args:
-        scope: `...vision_tower.encoder.layers.<layer>`.
-        vision: the configuration.
-    """
-
-    def __init__(self, scope: Scope, vision: VisionConfig) -> None:
-        hidden, inner, clipped = vision.hidden_size, vision.intermediate_size, vision.use_clipped_linears
-        queries = vision.num_attention_heads * vision.head_dim
-        keys = vision.num_key_value_heads * vision.head_dim
-        attn, mlp, eps = scope / "self_attn", scope / "mlp", vision.rms_norm_eps
-        self.q_proj = ClippedLinear(attn / "q_proj", hidden, queries, clipped=clipped)
-        self.k_proj = ClippedLinear(attn / "k_proj", hidden, keys, clipped=clipped)
-        self.v_proj = ClippedLinear(attn / "v_proj", hidden, keys, clipped=clipped)
-        self.o_proj = ClippedLinear(attn / "o_proj", queries, hidden, clipped=clipped)
-        self.q_norm = RMSNorm(attn / "q_norm", vision.head_dim, eps)
-        self.k_norm = RMSNorm(attn / "k_norm", vision.head_dim, eps)
-        self.gate_proj = ClippedLinear(mlp / "gate_proj", hidden, inner, clipped=clipped)
-        self.up_proj = ClippedLinear(mlp / "up_proj", hidden, inner, clipped=clipped)
-        self.down_proj = ClippedLinear(mlp / "down_proj", inner, hidden, clipped=clipped)
-        self.input_layernorm = RMSNorm(scope / "input_layernorm", hidden, eps)
-        self.post_attention_layernorm = RMSNorm(scope / "post_attention_layernorm", hidden, eps)
-        self.pre_feedforward_layernorm = RMSNorm(scope / "pre_feedforward_layernorm", hidden, eps)
-        self.post_feedforward_layernorm = RMSNorm(scope / "post_feedforward_layernorm", hidden, eps)
+from .ops import unit_rms
+from .patches import PatchEmbedding
+from .pooling import pool
+from .vision_layer import VisionLayer
+from .vision_rope import PlaneRope
+from .weights import Scope
 
 
 class VisionTower:
-    """Patch embedding, layers, standardization and the projection into the language model's width.
+    """Patch embedding, layers, pooling, standardization and the projection into the language model's width.
 
     Args:
         scope: `model.encoder`.
@@ -65,14 +29,51 @@ class VisionTower:
 
     def __init__(self, scope: Scope, config: ModelConfig, vision: VisionConfig) -> None:
         tower, hidden = scope / "vision_tower", vision.hidden_size
-        patches = tower / "patch_embedder"
-        self.input_proj = Linear(patches / "input_proj", 3 * vision.patch_size**2, hidden)
-        # One table for columns, one for rows.
-        self.position_embedding_table = patches.param(
-            "position_embedding_table", (2, vision.position_embedding_size, hidden)
-        )
+        self._vision = vision
+        self._room = vision.default_output_length * vision.pooling_kernel_size**2
+        self.patch_embedder = PatchEmbedding(tower / "patch_embedder", vision)
         self.layers = [VisionLayer(tower / f"encoder.layers.{i}", vision) for i in range(vision.num_hidden_layers)]
         self.std_bias = tower.param("std_bias", (hidden,)) if vision.standardize else None
         self.std_scale = tower.param("std_scale", (hidden,)) if vision.standardize else None
         projection = scope / "embed_vision" / "embedding_projection"
         self.embedding_projection = Linear(projection, hidden, config.text_config.hidden_size)
+
+    def grid(self, rows: int, columns: int) -> Grid:
+        """Patches of a picture.
+
+        Raises:
+            PictureError: more than the tower has room for.
+        """
+        return Grid(rows, columns, self._room)
+
+    def grid_of(self, pixels_BCHW: mx.array) -> Grid:
+        """Patches of pictures of one size, floats [B, 3, H, W]."""
+        size = self._vision.patch_size
+        return self.grid(pixels_BCHW.shape[2] // size, pixels_BCHW.shape[3] // size)
+
+    def rope(self, grid: Grid) -> PlaneRope:
+        """How queries and keys of a picture turn."""
+        base = (self._vision.rope_parameters or {})["rope_theta"]
+        return PlaneRope(grid, self._vision.head_dim, base, self.patch_embedder.dtype)
+
+    def features(self, pixels_BCHW: mx.array) -> mx.array:
+        """Pictures of one size, floats [B, 3, H, W] in [0, 1], to soft tokens [B, N, W]."""
+        grid = self.grid_of(pixels_BCHW)
+        h_BPW, rope = self.patch_embedder(pixels_BCHW, grid), self.rope(grid)
+        for layer in self.layers:
+            h_BPW = layer(h_BPW, grid, rope)
+        return self.standardize(pool(h_BPW, grid, self._vision.pooling_kernel_size))
+
+    def standardize(self, features_BNW: mx.array) -> mx.array:
+        """Subtract the mean, then scale, where the configuration says so; same shape and dtype."""
+        if self.std_bias is None or self.std_scale is None:
+            return features_BNW
+        return (features_BNW - self.std_bias.array) * self.std_scale.array
+
+    def project(self, features_BNW: mx.array) -> mx.array:
+        """Floats [B, N, W] to [B, N, D]."""
+        return self.embedding_projection(unit_rms(features_BNW, self._vision.rms_norm_eps))
+
+    def __call__(self, pictures: Iterable[mx.array]) -> mx.array:
+        """Pictures of any sizes, each [1, 3, H, W], to the soft tokens of all, one after the other: [1, N, D]."""
+        return self.project(mx.concatenate([self.features(pixels) for pixels in pictures], axis=1))
