@@ -70,6 +70,8 @@ def _batch(draws: np.random.Generator, one: Batch, config: dict[str, Any]) -> di
     shape = (one.sentences, one.tokens)
     ids = draws.integers(4, config["vocab_size"], shape, dtype=np.int32)
     padding = np.zeros(0, bool)
+    if config["pad_token_id"] >= 0:
+        ids[0, 1::5] = config["pad_token_id"]  # within the text: seen by all, and yet not trained by being looked up
     if one.padding:
         padding = np.arange(one.tokens) < one.tokens - one.padding * np.arange(one.sentences)[:, None]
         ids = np.where(padding, ids, config["pad_token_id"]).astype(np.int32)

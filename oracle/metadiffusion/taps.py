@@ -39,6 +39,11 @@ def _train(reference: Reference, prefix: str, batch: dict[str, Any], emit: Emit)
     emit("forward", prefix, takes, cuts.judged(to_numpy(logits)))
     takes = {"logits": to_numpy(logits), "labels": ids, "masked": made["masked"], "t": t}
     emit("loss", prefix, takes, cuts.loss(reference, {}, **takes))
+    takes = {
+        **takes,
+        "masked": np.ones_like(made["masked"]),
+    }  # padding too, which no corruption masks and no loss may count
+    emit("loss", f"{prefix}/everywhere", takes, cuts.loss(reference, {}, **takes))
     if batch["grad"]:
         takes = {"noisy": made["noisy"], "labels": ids, "masked": made["masked"], "t": t, "padding": padding}
         emit("grad", prefix, takes, cuts.grad(reference, {}, **takes))

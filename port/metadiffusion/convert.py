@@ -90,22 +90,27 @@ def groups(directory: Path, config: Config, seed: int = 0) -> Iterator[dict[str,
     source = _Source(directory, config)
     made = _fresh(config, seed)
     table = source.take(TABLE, (config.vocab_size, config.hidden_size))
-    mask_row = table.astype(mx.float32).mean(axis=0, keepdims=True).astype(table.dtype)
-    first = {MASKED: mx.concatenate([table, mask_row]), "norm.weight": source.take("model.norm.weight")}
+    dtype = table.dtype
+    first = {MASKED: mx.concatenate([table, mask_row(table)]), "norm.weight": source.take("model.norm.weight")}
     if not config.tie_word_embeddings:
         head = source.take(HEAD, (config.vocab_size, config.hidden_size))
         first[HEAD] = mx.concatenate([head, mx.zeros_like(head[:1])])
     else:
         source.drop_head(table)
-    yield first | {name: x.astype(table.dtype) for name, x in made.items() if name.startswith(NEW[0])}
+    yield first | {name: x.astype(dtype) for name, x in made.items() if name.startswith(NEW[0])}
     del first, table
     for i in range(config.num_hidden_layers):
         layer = {name: x for name, x in made.items() if name.startswith(f"layers.{i}.")}
         yield {
-            name: x.astype(mask_row.dtype) if NEW[1] in name else source.take(f"model.{name}", x.shape)
+            name: x.astype(dtype) if NEW[1] in name else source.take(f"model.{name}", x.shape)
             for name, x in layer.items()
         }
     source.finish()
+
+
+def mask_row(table: mx.array) -> mx.array:
+    """The embedding of [MASK] [1, D]: the mean of all others, padding included."""
+    return table.astype(mx.float32).mean(axis=0, keepdims=True).astype(table.dtype)
 
 
 def _fresh(config: Config, seed: int) -> dict[str, mx.array]:

@@ -43,6 +43,8 @@ def _train(opened: Opened, prefix: str, batch: dict[str, Any], emit: Emit) -> No
     scored = {"labels": batch["ids"], "masked": made["masked"], "t": t}
     takes = {"logits": to_numpy(logits), **scored}
     emit("loss", prefix, takes, cuts.loss(opened, {}, **takes))
+    takes = {**takes, "masked": np.ones_like(made["masked"])}
+    emit("loss", f"{prefix}/everywhere", takes, cuts.loss(opened, {}, **takes))
     if batch["grad"]:
         takes = {"noisy": noisy, **scored, "padding": padding}
         emit("grad", prefix, takes, cuts.grad(opened, {}, **takes))
