@@ -26,7 +26,7 @@ CHANCE = Within(
 SUMMED = Within(
     8,
     least=2,
-    because="a single number, a sum of up to a hundred, that the oracle may round luckily: its last places are the unit",
+    because="a single number, a sum of up to a hundred, that the oracle may round luckily: last places are the unit",
 )
 COMPOSED = Within(4, because="several rounded operations in sequence, each free to round the other way")
 STACKED = Within(6, because="the whole model: the roundings of one layer pass through the next")
