@@ -43,6 +43,7 @@ def load(checkpoint: Path, compute: str) -> Reference:
     """
     if compute != "float32":
         raise OracleError(f"the seed's model runs in float32 only, not in {compute}")
+    torch.set_num_threads(1)  # how work is cut among threads decides which elements go through which vector lanes
     raw = json.loads((checkpoint / "config.json").read_text())
     source: dict[str, Tensor] = {}
     for path in sorted(checkpoint.glob("*.safetensors")):

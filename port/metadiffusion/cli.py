@@ -44,12 +44,13 @@ def said(command: Callable[..., None]) -> Callable[..., None]:
 @click.argument("llama", type=FOLDER)
 @click.argument("out", type=FOLDER)
 @click.option("--seed", default=0, show_default=True, help="Of the timestep network, which no Llama has.")
+@click.option("--ar-shift", is_flag=True, help="Read each prediction one position before it, as the Llama's head does.")
 @said
-def convert(llama: Path, out: Path, seed: int) -> None:
+def convert(llama: Path, out: Path, seed: int, ar_shift: bool) -> None:
     """Convert the Hugging Face Llama in LLAMA into a MetaDiffusion in OUT."""
     from .convert import convert as converting  # noqa: PLC0415 -- --help needs no model
 
-    config = converting(llama, out, seed)
+    config = converting(llama, out, seed, ar_shift=ar_shift)
     click.echo(f"{out}: {config.num_hidden_layers} layers, {config.vocab_size} tokens and [MASK]")
 
 

@@ -4,6 +4,7 @@ Two ways: "corrected", and the seed's own, which loses a trained head and reads 
 seed's is there to be held to its oracle; nothing but that uses it.
 """
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -174,14 +175,16 @@ class _Source:
             raise self._error(min(self.left), "nothing uses it", "tensors that are each used once")
 
 
-def convert(source: Path, out: Path, seed: int = 0) -> Config:
+def convert(source: Path, out: Path, seed: int = 0, *, ar_shift: bool = False) -> Config:
     """Convert the Llama in `source` into a new checkpoint `out`; nothing is left there when it fails.
+
+    With `ar_shift` the head goes on to be read one position before what it predicts, as the Llama's was trained.
 
     Raises:
         ConfigError: the Llama is of a kind that this model cannot be.
         CheckpointError: its files are not whole, or `out` exists.
     """
-    config = configure(source)
+    config = dataclasses.replace(configure(source), ar_shift=ar_shift)
     save_groups(groups(source, config, seed), config.num_hidden_layers + 1, config, out, source)
     return config
 
