@@ -1,6 +1,6 @@
 """MetaDiffusion's cases: sentences to mask and to learn from, texts to unmask. Every draw is an input."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -47,13 +47,13 @@ class MaskedCase(Case):
     Attributes:
         convert: Ways ("seed", "corrected") to convert the checkpoint, a Llama's.
         batches: Sentences to learn from.
-        generations: Texts to unmask.
+        unmaskings: Texts to unmask.
     """
 
     computes: tuple[str, ...] = ("float32",)
     convert: tuple[str, ...] = ()
     batches: tuple[Batch, ...] = ()
-    generations: tuple[Unmasking, ...] = field(default=())
+    unmaskings: tuple[Unmasking, ...] = ()
 
 
 def plan(case: MaskedCase, config: dict[str, Any]) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def plan(case: MaskedCase, config: dict[str, Any]) -> dict[str, Any]:
     return {
         "convert": list(case.convert),
         "batches": [_batch(draws, one, config) for one in case.batches],
-        "generations": [_generation(draws, one, config) for one in case.generations],
+        "generations": [_generation(draws, one, config) for one in case.unmaskings],
     }
 
 

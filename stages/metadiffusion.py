@@ -145,7 +145,7 @@ cases = (
         "unmask",
         "both schedules: steps fewer and more than masks, a prompt, several texts, a single token",
         checkpoint="metadiffusion",
-        generations=(
+        unmaskings=(
             Unmasking(2, 13, 4, 5, "corrected"),
             Unmasking(1, 9, 3, 20, "corrected"),
             Unmasking(2, 13, 4, 5, "seed"),
