@@ -30,10 +30,10 @@ def run(reference: Reference, plan: dict[str, Any], emit: Emit) -> None:
     if plan["ids"] is not None or plan.get("pictures"):
         _Passes(reference, emit).run(plan)
     direct.run(reference, plan, emit)
-    for made in plan["made"]:
+    for made in plan.get("made", ()):
         gives = getattr(cuts, made["stage"])(reference, {}, **made["ins"])
         emit(made["stage"], made["occurrence"], made["ins"], gives)
-    for generation in plan["generations"]:
+    for generation in plan.get("generations", ()):
         canvas_taps.run(reference, generation, generation["prefix"], emit)
 
 
