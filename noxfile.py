@@ -73,9 +73,16 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Measure what the harness adds to the two models' own compute; prints a table and JSON."""
+    """Measure generation against the oracle's, and what the harness adds to compute; prints tables and JSON."""
     _install(session, "oracle", "test")
-    session.run("pytest", "tests/bench_overhead.py", "-q", *session.posargs)
+    session.run("pytest", "tests/bench_generate.py", "tests/bench_overhead.py", "-q", *session.posargs)
+
+
+@nox.session
+def generations(session: nox.Session) -> None:
+    """Run both engines over a matrix of generations; any difference fails. `-- --help` lists its arguments."""
+    _install(session, "oracle", "test")
+    session.run("python", "tests/generations.py", *session.posargs)
 
 
 def _install(session: nox.Session, *extras: str) -> None:

@@ -34,6 +34,10 @@ class PictureError(PortError):
     """A file is no picture that this model can look at, or pictures and their places in the prompt do not match."""
 
 
+class OptionError(PortError):
+    """A value that was asked for lies outside what is allowed."""
+
+
 def fetch_again(directory: Path, *names: str) -> str:
     """The command that restores files of a checkpoint directory from the repository it came from.
 

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from . import pictures
-from .spec import Case
+from .made import made
+from .spec import Case, Generation
 
 Plan = dict[str, Any]
 
@@ -32,6 +33,8 @@ def plan(case: Case, config: dict[str, Any]) -> Plan:
         "chunks": list(case.chunks) or None,
         "canvases": [_canvas(draws, text["vocab_size"], case.canvas, signals) for signals in case.blocks],
         "direct_moe": [_direct(draws, text, pairs) for pairs in case.assignments],
+        "made": made() if case.made else [],
+        "generations": [_generation(case, i, one, text) for i, one in enumerate(case.generations)],
         "pictures": [
             {"file": pictures.FILES[name](), "budget": np.array(budget, np.int32)} for name, budget in case.pictures
         ],
@@ -51,6 +54,15 @@ def _overlay(kinds: str, before: int, padded: int) -> Plan:
         "padding": padding,
         "types": types,
     }
+
+
+def _generation(case: Case, i: int, one: Generation, text: dict[str, Any]) -> Plan:
+    """One run of the engine; occurrences begin with its number where a case has several."""
+    ids = None
+    if one.prompt is None:
+        ids = np.random.Generator(np.random.PCG64(one.seed)).integers(0, text["vocab_size"], one.tokens, dtype=np.int32)
+    prefix = f"run={i}/" if len(case.generations) > 1 else ""
+    return {"prompt": one.prompt, "ids": ids, "options": dict(one.options), "seed": one.seed, "prefix": prefix}
 
 
 def _ids(draws: np.random.Generator, vocabulary: int, count: int) -> Any:

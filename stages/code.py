@@ -129,5 +129,5 @@ def unchanged(recorded: dict[str, str]) -> bool:
 def harness_digest() -> str:
     """What judges: a changed gate, judge or plan asks again."""
     here = Path(__file__).parent
-    parts = [digest(here / f"{name}.py") for name in ("gates", "judge", "code", "sides", "cases")]
+    parts = [digest(here / f"{name}.py") for name in ("gates", "decisions", "judge", "code", "sides", "cases", "made")]
     return hashlib.sha256("".join(parts).encode()).hexdigest()

@@ -7,6 +7,7 @@ pixels, P patches, W the tower's hidden size, N soft tokens. Occurrences: `encod
 `image=0/layer=1` (of the tower).
 """
 
+from . import diffusion_gemma_engine as engine
 from . import vision_cases
 from .gates import KL, Agreement, Exact, Within
 from .spec import Case, Out, Stage, Table
@@ -309,4 +310,4 @@ cases = (
     ),
 )
 
-TABLE = Table("diffusion_gemma", stages, (*cases, *vision_cases.cases))
+TABLE = Table("diffusion_gemma", (*stages, *engine.stages), (*cases, *vision_cases.cases, *engine.cases))

@@ -99,7 +99,8 @@ class Recorder:
 def _keeps(case: Case, tap: Tap) -> bool:
     at = sides.parse(tap.occurrence)
     layer_kept = not case.keep or "direct" in at or at.get("layer", case.keep[0]) in case.keep
-    return layer_kept and tap.stage not in case.leave
+    step_kept = not case.steps or at.get("step", case.steps[0]) in case.steps
+    return layer_kept and step_kept and tap.stage not in case.leave
 
 
 def _check_covered(table: Table, run: list[Tap]) -> None:
@@ -157,12 +158,14 @@ class _Wide:
         deltas: Trace = {}
         noise: dict[str, dict[str, Any]] = {}
         for name, tensor in floats.items():
+            if outs[name].shape != tensor.shape:
+                continue  # a trajectory that decides for itself may take another number of steps when wide
             delta = wide(outs[name]) - wide(tensor)
             out = self._table[tap.stage].out(name)
             if out is not None and out.portable.name == "within":
                 deltas[name] = _four_bits(delta)
             travelled = None
-            if name in free and free[name].shape == tensor.shape:
+            if name in free and free[name].shape == tensor.shape:  # another trajectory has others
                 travelled = _rms(wide(free[name]) - wide(tensor))
             noise[name] = {"forced": _rms(delta), "free": travelled, "kind": self.kind}
         return deltas, noise

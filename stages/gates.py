@@ -20,11 +20,15 @@ class Yardstick:
         delta: The wide reference minus the oracle's output (float64), or None where no wide replay was made.
         noise: rms of the oracle's output against the wide reference: of this stage alone, or of the whole run (free).
         ins: The stage's inputs, for a decision's margin.
+        outs: The oracle's outputs, likewise.
+        noises: rms as in `noise`, of each output.
     """
 
     delta: Tensor | None = None
     noise: float | None = None
     ins: Mapping[str, Tensor] = field(default_factory=dict)
+    outs: Mapping[str, Tensor] = field(default_factory=dict)
+    noises: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

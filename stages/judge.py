@@ -153,6 +153,10 @@ class _FreeRun:
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever the port raises is a verdict on the port
             # No fault of the stages that it did not reach: the one that raises says so when it is forced.
             status, unreached = Status.LOCKED, f"the port's ordinary run stopped before this: {said(error)}"
+        # A run that has left the oracle may take other ways from there on: not coming by is then inherited too.
+        if self.first:
+            status = Status.LOCKED
+            unreached += f"; it waits for {self.first}, where the run first left the oracle"
         for stage, occurrence in self.waiting:
             here = Border(judge.table[stage], occurrence, "free")
             self.verdicts[stage].append(judge.verdict(here, "", status, note=unreached))
@@ -201,11 +205,12 @@ def _same(golden: Trace, port: Trace) -> bool:
 
 
 def _yardstick(record: Record, name: str, mode: str) -> Yardstick:
+    noises = {other: noise["forced"] for other, noise in (record.noise or {}).items()}
     noise = (record.noise or {}).get(name)
     if noise is None:
-        return Yardstick(ins=record.ins)
+        return Yardstick(ins=record.ins, outs=record.outs, noises=noises)
     delta = record.wide.get(name) if record.wide and mode == "forced" else None
-    return Yardstick(None if delta is None else wide(delta), noise[mode], record.ins)
+    return Yardstick(None if delta is None else wide(delta), noise[mode], record.ins, record.outs, noises)
 
 
 def _address(out: Out, index: tuple[int, ...], outs: Trace) -> str:

@@ -20,9 +20,11 @@ def checkpoint_path(name: str) -> Path:
     """The directory of a checkpoint that a case names; `nano-inline` is rebuilt from its seed on first use."""
     if name == "nano":
         return ROOT / "goldens" / "nano" / "checkpoint"
+    if name == "nano-trained":
+        return ROOT / "goldens" / "nano" / "trained"
     if name == "nano-inline":
         return _built_inline()
-    raise UsageError(f"no checkpoint is called {name!r}; there are: nano, nano-inline")
+    raise UsageError(f"no checkpoint is called {name!r}; there are: nano, nano-trained, nano-inline")
 
 
 def golden_path(folder: Path, model: str, case: str, compute: str) -> Path:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .gates import Exact, Gate
 
@@ -34,6 +35,8 @@ class Out:
 class Stage:
     """One row: a pair of callables named alike on both sides, and their border.
 
+    `part` is what of the model it belongs to: a golden depends on the borders of the parts that its case crosses.
+
     A name that ends in ".*" stands for one tensor a layer: `keys.*` is `keys.0`, `keys.1`, ...
     """
 
@@ -41,6 +44,7 @@ class Stage:
     takes: dict[str, Axes]
     gives: dict[str, Out]
     after: tuple[str, ...] = ()
+    part: str = field(default="text", repr=False)
 
     def out(self, tensor: str) -> Out | None:
         """The declaration of a tensor that was given, or None where the table knows none of that name."""
@@ -71,6 +75,23 @@ def family(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Generation:
+    """One run of the engine from a seed.
+
+    Attributes:
+        prompt: Text, the start token not included; None where `tokens` counts drawn ids.
+        options: (name, value) pairs of the engine's knobs; values are JSON.
+        seed: Of every draw.
+        tokens: Length of a drawn prompt.
+    """
+
+    prompt: str | None
+    options: tuple[tuple[str, Any], ...] = ()
+    seed: int = 0
+    tokens: int = 0
+
+
+@dataclass(frozen=True)
 class Case:
     """One scenario, recorded once for each compute dtype.
 
@@ -95,6 +116,10 @@ class Case:
         keep: Layers whose inner stages a committed golden holds; () keeps all.
         leave: Stages that a committed golden leaves to other cases.
         computes: Compute dtypes it is recorded in.
+        parts: Parts of the table that it crosses.
+        generations: Runs of the engine.
+        steps: Numbers of the denoising steps whose stages a committed golden holds; () keeps all.
+        made: Whether it judges the engine's decisions on hand-made inputs, exactly at their thresholds.
     """
 
     name: str
@@ -115,6 +140,10 @@ class Case:
     keep: tuple[int, ...] = ()
     leave: tuple[str, ...] = ()
     computes: tuple[str, ...] = ("bfloat16", "float32")
+    parts: tuple[str, ...] = ("text",)
+    generations: tuple[Generation, ...] = ()
+    steps: tuple[int, ...] = ()
+    made: bool = False
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ LOOSE = Within(2, because="test")
 ISSUE = (
     "config weights tokenize chat_template image_preprocess image_splice patch_embed vision_layer vision_tower "
     "vision_project embed merge_vision rope attention mlp router select_experts moe layer encoder_masks image_masks "
-    "kv_cache encoder image_encoder decoder_masks soft_embeddings self_conditioning decoder logits"
+    "kv_cache encoder image_encoder decoder_masks soft_embeddings self_conditioning decoder logits temperature "
+    "token_confidence token_entropy accept_confidence accept_entropy renoise stopping sampler_step denoise_canvas generate"
 )
 GEMMA = table_of("diffusion_gemma")
 CUT = [(side, model, stage) for model in MODELS for stage in table_of(model).stages for side in ("port", "oracle")]
@@ -102,10 +103,17 @@ def test_a_recording_unlike_the_row_is_named(ins, outs, named):
     assert named in ROW.unlike(ins, outs)
 
 
+def test_a_recording_depends_only_on_the_parts_that_its_case_crosses():
+    both = table(stage("a"), replace(stage("b"), part="engine"))
+    assert both.border_digest() == table(stage("a")).border_digest()
+    assert both.border_digest(("engine",)) == table(replace(stage("b"), part="engine")).border_digest(("engine",))
+    assert both.border_digest(("text", "engine")) not in (both.border_digest(), both.border_digest(("engine",)))
+
+
 # The tables there are
 
 
-def test_the_stages_are_those_of_a_forward_pass_in_order():
+def test_the_stages_are_those_of_a_forward_pass_and_the_engine_in_order():
     assert [stage.name for stage in GEMMA.stages] == ISSUE.split()
 
 

@@ -12,6 +12,18 @@ import mlx.core as mx
 import numpy as np
 from optiq.vlm._mlxvlm.generate import diffusion as engine
 
+from .canvas_cuts import (
+    accept_confidence,
+    accept_entropy,
+    denoise_canvas,
+    generate,
+    renoise,
+    sampler_step,
+    stopping,
+    temperature,
+    token_confidence,
+    token_entropy,
+)
 from .facts import chat_template, config, tokenize, weights
 from .mask_cuts import canvas_padding, decoder_masks, encoder_masks, encoder_masks_by_kind, image_masks
 from .reference import OracleError, Reference, load, widen
@@ -34,9 +46,10 @@ Trace = dict[str, np.ndarray]
 At = Mapping[str, Any]
 
 __all__ = [
-    "OracleError", "chat_template", "config", "decoder_masks", "encoder_masks", "encoder_masks_by_kind", "image_masks",
-    "image_preprocess", "image_splice", "load", "load_wide", "merge_vision", "patch_embed", "tokenize", "vision_layer",
-    "vision_project", "vision_tower", "weights",
+    "OracleError", "accept_confidence", "accept_entropy", "chat_template", "config", "decoder_masks", "denoise_canvas",
+    "encoder_masks", "encoder_masks_by_kind", "generate", "image_masks", "image_preprocess", "image_splice", "load",
+    "load_wide", "merge_vision", "patch_embed", "renoise", "sampler_step", "stopping", "temperature",
+    "token_confidence", "token_entropy", "tokenize", "vision_layer", "vision_project", "vision_tower", "weights",
 ]  # fmt: skip
 
 

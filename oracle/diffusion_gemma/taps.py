@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from . import cuts, direct, facts, vision_taps
+from . import canvas_taps, cuts, direct, facts, vision_taps
 from .reference import Reference
 from .state import ABSENT, key_counts, mask_in, physical, visible, written_out
 from .tensors import to_mlx, to_numpy
@@ -30,6 +30,10 @@ def run(reference: Reference, plan: dict[str, Any], emit: Emit) -> None:
     if plan["ids"] is not None or plan.get("pictures"):
         _Passes(reference, emit).run(plan)
     direct.run(reference, plan, emit)
+    for stage, occurrence, takes in plan["made"]:
+        emit(stage, occurrence, takes, getattr(cuts, stage)(reference, {}, **takes))
+    for generation in plan["generations"]:
+        canvas_taps.run(reference, generation, generation["prefix"], emit)
 
 
 class _Passes:

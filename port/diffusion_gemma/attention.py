@@ -10,6 +10,7 @@ from .cache import Cache
 from .config import TextConfig
 from .linear import Linear
 from .ops import RMSNorm, unit_rms
+from .prefix import nearest
 from .rope import Rope
 from .weights import Scope
 
@@ -83,15 +84,7 @@ class Attention:
         """
         q_BHCd, k_BGCd, v_BGCd = self._project(x_BCD, offset)
         if past is not None:
-            (past_k, past_v), mask = self._nearest(past, mask, x_BCD.shape[1])
+            (past_k, past_v), mask = nearest(past, mask, self.window, x_BCD.shape[1])
             k_BGCd = mx.concatenate([past_k, k_BGCd], axis=2)
             v_BGCd = mx.concatenate([past_v, v_BGCd], axis=2)
         return self._mix(q_BHCd, k_BGCd, v_BGCd, mask)
-
-    def _nearest(self, past: Pair, mask: Mask, canvas: int) -> tuple[Pair, Mask]:
-        """On sliding layers, drop past keys that the mask hides anyway: the cost is the window, not the context."""
-        reach = 0 if self.window is None else self.window - 1
-        if reach == 0 or past[0].shape[2] <= reach:
-            return past, mask
-        keys, values = (part[:, :, -reach:, :] for part in past)
-        return (keys, values), mask[..., -(reach + canvas) :] if isinstance(mask, mx.array) else mask

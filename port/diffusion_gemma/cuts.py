@@ -33,6 +33,18 @@ from .borders import (
     to_numpy,
     written_out,
 )
+from .canvas_cuts import (  # noqa: F401 -- the engine's cuts are this module's too, in a file of their own
+    accept_confidence,
+    accept_entropy,
+    denoise_canvas,
+    generate,
+    renoise,
+    sampler_step,
+    stopping,
+    temperature,
+    token_confidence,
+    token_entropy,
+)  # fmt: skip
 from .conditioning import confident_probabilities, entropic_probabilities, soft_from_logits, soft_from_table
 from .layers import Layer
 from .masks import decoder_mask, encoder_mask, visible

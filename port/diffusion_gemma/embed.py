@@ -8,6 +8,7 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from .config import ModelConfig
+from .lanes import by_rows
 from .linear import Matrix
 from .splice import merge
 from .weights import Scope
@@ -40,6 +41,16 @@ class Embedding:
         self._pad = text.pad_token_id
         self._foreign = [i for i in (config.image_token_id, config.video_token_id) if i is not None]
         self._softcap = softcap(float(text.final_logit_softcapping))
+        self._dense: mx.array | None = None
+
+    @property
+    def dense(self) -> mx.array:
+        """The whole table unpacked, floats [V, D]: unpacked once, and kept for every later generation."""
+        if self._dense is None:
+            dense = self.table.dense()
+            mx.eval(dense)
+            self._dense = dense
+        return self._dense
 
     def prompt(self, ids_BT: mx.array) -> mx.array:
         """Integers [B, T] to floats [B, T, D]; image and video tokens read as padding until features replace them."""
@@ -65,4 +76,4 @@ class Embedding:
 
     def head(self, h_BTD: mx.array) -> mx.array:
         """Floats [B, T, D] to capped logits [B, T, V] in float32."""
-        return self._softcap(self.table.apply(h_BTD))
+        return by_rows(lambda rows: self._softcap(self.table.apply(rows)), h_BTD)

@@ -11,6 +11,7 @@ from .aliases import Mask, Pair
 from .attention import Attention
 from .cache import Cache
 from .config import TextConfig
+from .lanes import by_rows
 from .mlp import MLP
 from .moe import Experts, Router
 from .ops import RMSNorm
@@ -61,6 +62,10 @@ class Layer:
 
     def _run(self, h_BTD: mx.array, attend: Callable[[mx.array], mx.array], scalar: Param) -> mx.array:
         h_BTD = h_BTD + self.post_attention_layernorm(attend(self.input_layernorm(h_BTD)))
+        return by_rows(lambda rows_BTD: self._feed_forward(rows_BTD, scalar), h_BTD)
+
+    def _feed_forward(self, h_BTD: mx.array, scalar: Param) -> mx.array:
+        """What no token's neighbours have a part in: floats [B, T, D] to the same shape and dtype."""
         dense_BTD = self.post_feedforward_layernorm_1(self.mlp(self.pre_feedforward_layernorm(h_BTD)))
         flat_ND = h_BTD.reshape(-1, h_BTD.shape[-1])
         # The router reads the residual as it is; only the experts get it normed.

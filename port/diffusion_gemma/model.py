@@ -19,6 +19,7 @@ from .layers import Layer
 from .masks import decoder_mask, encoder_mask
 from .ops import RMSNorm
 from .overlay import picture_blocks
+from .prefix import Prefix
 from .vision import VisionTower
 from .weights import Scope, Weights
 
@@ -180,13 +181,21 @@ class DiffusionGemma:
         Returns:
             floats [B, C, D] after the final norm.
         """
+        return self.denoise(ids_BC, self.prefix(ids_BC.shape[1], cache, padding_BP), signal_BCD)
+
+    def prefix(self, canvas: int, cache: Sequence[Cache], padding_BP: mx.array | None = None) -> Prefix:
+        """The cache as canvas passes of `canvas` tokens read it."""
+        masks = self.decoder_masks(canvas, cache, padding_BP)
+        by_layer = [masks[layer.self_attn.window] for layer in self.layers]
+        return Prefix([store.seen() for store in cache], by_layer, cache[0].offset)
+
+    def denoise(self, ids_BC: mx.array, prefix: Prefix, signal_BCD: mx.array | None = None) -> mx.array:
+        """`decode` with what it reads of the cache got ready: floats [B, C, D]."""
         embeds_BCD = self.embed_tokens.canvas(ids_BC)
         signal_BCD = mx.zeros_like(embeds_BCD) if signal_BCD is None else signal_BCD.astype(embeds_BCD.dtype)
         h_BCD = self.self_conditioning(embeds_BCD, signal_BCD)
-        masks = self.decoder_masks(ids_BC.shape[1], cache, padding_BP)
-        offset = cache[0].offset
-        for layer, store in zip(self.layers, cache, strict=True):
-            h_BCD = layer.decode(h_BCD, masks[layer.self_attn.window], store.seen(), offset)
+        for layer, past, mask in zip(self.layers, prefix.pasts, prefix.masks, strict=True):
+            h_BCD = layer.decode(h_BCD, mask, past, prefix.offset)
             self._finish(layer, h_BCD)
         return self.norm(h_BCD)
 

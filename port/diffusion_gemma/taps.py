@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from . import cuts, vision_taps
+from . import canvas_taps, cuts, vision_taps
 from .attention import Attention
 from .borders import (
     ABSENT,
@@ -64,6 +64,10 @@ def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
         emit("moe", f"direct/{where}", ins, cuts.moe(model, {"layer": direct["layer"]}, **ins))
     for i, ins in enumerate(plan.get("direct_masks", ())):
         emit("image_masks", f"direct={i}", ins, cuts.image_masks(model, {}, **ins))
+    for stage, occurrence, ins in plan["made"]:
+        emit(stage, occurrence, ins, getattr(cuts, stage)(model, {}, **ins))
+    for planned in plan["generations"]:
+        canvas_taps.run(model, planned, emit)
 
 
 class _Run:

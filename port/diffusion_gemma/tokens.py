@@ -114,6 +114,7 @@ class Tokens:
         # Files remember how they were last used; a prompt is never cut or filled up.
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
+        self._decoder = json.loads(text).get("decoder")
         settings = _json(directory / "tokenizer_config.json")
         named = {name: token for name, token in settings.items() if name.endswith("_token")}
         texts = {name: token.get("content") if isinstance(token, dict) else token for name, token in named.items()}
@@ -124,6 +125,24 @@ class Tokens:
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Ids of a text; markers inside it become their own ids, and `special` puts the beginning token first."""
         return list(self._tokenizer.encode(text, add_special_tokens=special).ids)
+
+    @property
+    def decoder(self) -> Any:
+        """How the tokenizer's file says that pieces become text."""
+        return self._decoder
+
+    def pieces(self) -> list[str | None]:
+        """The vocabulary by id, markers included; None where an id has no piece."""
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        found: list[str | None] = [None] * (max(vocabulary.values()) + 1)
+        for piece, token in vocabulary.items():
+            found[token] = piece
+        return found
+
+    def marker(self, name: str) -> int | None:
+        """The id of a special token by its name in the settings, `eos_token` for one; None where there is none."""
+        text = self._special.get(name)
+        return None if text is None else self._tokenizer.token_to_id(text)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = False) -> str:
         """Text of ids."""

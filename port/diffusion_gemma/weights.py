@@ -91,6 +91,11 @@ class Weights:
         self._compute = COMPUTE[compute]
         self.slots = _gather(directory)
 
+    def read(self) -> None:
+        """Read the language model's tensors now, where a compiled graph could not: there a value must exist before."""
+        held = [param for name, param in self.params.items() if ".vision_tower." not in name]
+        mx.eval([param.array for param in held])
+
     def claim(self, name: str, shape: tuple[int, ...], dtype: str) -> Param:
         """Take a tensor for the one module that uses it.
 

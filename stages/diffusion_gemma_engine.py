@@ -1,0 +1,272 @@
+"""The engine's rows of DiffusionGemma's table, and its cases. Nothing here but declarations.
+
+B batch, C canvas tokens, V vocabulary, n steps of a canvas, m of them that sample, k that leave a signal, h remembered
+steps, T prompt tokens. Occurrences: `canvas=0/step=12`, counting down to 1; `canvas=0/forced` (each step from the
+oracle's canvas) and `canvas=0/free`; `whole`; `made/...` on hand-made inputs; after `run=3/` where a case has several.
+"""
+
+from .decisions import Decisions, Left, between_best
+from .gates import Exact, Within
+from .spec import Case, Generation, Out, Stage
+
+SAME = Exact(because="no arithmetic: the same bytes on every backend")
+DECIDED = Decisions(0, because="decided on the oracle's own floats, so no rounding can excuse another choice")
+ONE_OP = Within(
+    3, because="one rounding chain as long as the oracle's: another backend's order of sums may cost as much again"
+)
+TRAVELLED = Within(6, because="whole stacks of layers, and on later steps what earlier ones already rounded otherwise")
+BEST = Decisions(
+    0,
+    margins=between_best,
+    because="an argmax turns only where the oracle's margin is within 4 rms of its own rounding: a tie, counted apart",
+)
+FOLLOWS = Decisions(0, because="follows from the argmax, the measure and the draws, which are given")
+HISTORY = Left(because="the same operations in the same order on the same numeric backend give the same bits")
+BEST_HISTORY = Left(
+    margins=between_best,
+    because="the same operations in the same order on the same numeric backend give the same bits",
+)
+
+LOGITS = {"processed": "B C V"}
+CACHES = {"past_keys.*": "B G S d", "past_values.*": "B G S d", "cursors": "L I"}
+PART = "engine"
+
+stages = (
+    Stage(
+        "temperature",
+        {"logits": "B C V", "step": "", "steps": "", "schedule": "I"},
+        {"processed": Out("B C V", portable=ONE_OP)},
+        after=("logits",),
+        part=PART,
+    ),
+    Stage(
+        "token_confidence",
+        {**LOGITS, "tokens": "B C"},
+        {"confidence": Out("B C", portable=ONE_OP)},
+        after=("temperature",),
+        part=PART,
+    ),
+    Stage("token_entropy", LOGITS, {"entropy": Out("B C", portable=ONE_OP)}, after=("temperature",), part=PART),
+    Stage(
+        "accept_confidence",
+        {"confidence": "B C", "unrevealed": "B C", "threshold": "", "last": ""},
+        {"accepted": Out("B C", portable=DECIDED)},
+        after=("token_confidence",),
+        part=PART,
+    ),
+    Stage(
+        "accept_entropy",
+        {"entropy": "B C", "bound": ""},
+        {"accepted": Out("B C", portable=DECIDED)},
+        after=("token_entropy",),
+        part=PART,
+    ),
+    Stage(
+        "renoise",
+        {"keep": "B C", "tokens": "B C", "noise": "B C"},
+        {"canvas": Out("B C", portable=SAME)},
+        part=PART,
+    ),
+    Stage(
+        "stopping",
+        {"argmax": "B C", **LOGITS, "history": "h B C", "stability": "", "confidence": ""},
+        {"stop": Out("", portable=DECIDED), "history": Out("h B C", portable=SAME)},
+        after=("token_entropy",),
+        part=PART,
+    ),
+    Stage(
+        "sampler_step",
+        {
+            **LOGITS,
+            "canvas": "B C",
+            "draft": "B C",
+            "revealed": "B C",
+            "noise": "B C",
+            "drawn": "B C",
+            "options": "byte",
+        },
+        {name: Out("B C", portable=DECIDED) for name in ("argmax", "accepted", "canvas", "draft", "revealed")},
+        after=("accept_confidence", "accept_entropy", "renoise"),
+        part=PART,
+    ),
+    Stage(
+        "denoise_canvas",
+        {
+            **CACHES,
+            "tokens": "B C",
+            "noise": "m B C",
+            "drawn": "m B C",
+            "canvases": "n B C",
+            "drafts": "n B C",
+            "reveals": "n B C",
+            "stops": "n",
+            "options": "byte",
+        },
+        {
+            "argmax": Out("n B C", portable=BEST, exact=BEST_HISTORY),
+            "accepted": Out("m B C", portable=FOLLOWS, exact=HISTORY),
+            "revealed": Out("m B C", portable=FOLLOWS, exact=HISTORY),
+            "canvas": Out("m B C", portable=FOLLOWS, exact=HISTORY),
+            "stop": Out("n", portable=FOLLOWS, exact=HISTORY),
+            "logits": Out("n B C byte", portable=SAME, exact=HISTORY),
+            "soft": Out("k B C byte", portable=SAME, exact=HISTORY),
+            "best": Out("n B C", portable=TRAVELLED, exact=HISTORY),
+            "margin": Out("n B C", portable=TRAVELLED, exact=HISTORY),
+            "measure": Out("m B C", portable=TRAVELLED, exact=HISTORY),
+        },
+        after=("decoder", "logits", "soft_embeddings", "sampler_step", "stopping"),
+        part=PART,
+    ),
+    Stage(
+        "generate",
+        {"ids": "T", "options": "byte", "seed": "", "said": "byte"},
+        {
+            "outcome": Out("byte", portable=SAME),
+            "tokens": Out("token", portable=SAME),
+            "steps": Out("block", portable=SAME),
+            "finish": Out("byte", portable=SAME),
+            "segments": Out("byte", portable=SAME),
+            "drafts": Out("byte", portable=SAME),
+            "draws": Out("byte", portable=SAME),
+        },
+        after=("denoise_canvas", "encoder", "tokenize"),
+        part=PART,
+    ),
+)
+
+PARTS = ("engine",)
+LOADED = ("config", "weights")
+# generation_config.json as it lies beside the weights, which the oracle's public door does not read.
+RECOMMENDED = {
+    "confidence_threshold": 0.005,
+    "stability_threshold": 1,
+    "eos_token_id": [1, 106, 50],
+    "t_min": 0.4,
+    "t_max": 0.8,
+    "max_denoising_steps": 48,
+    "sampler_config": {"_cls_name": "EntropyBoundSamplerConfig", "entropy_bound": 0.1},
+}
+STOPPING = {**RECOMMENDED, "confidence_threshold": 1.0, "sampler_config": {"entropy_bound": 1e9}}
+CONFIDENCE, ENTROPY = ("sampler", "confidence-threshold"), ("sampler", "entropy-bound")
+SMALL = (("max_canvas", 16), ("steps", 5))
+PROMPT = "The capital of France is"
+
+
+def _run(*options: tuple[str, object], prompt: str | None = PROMPT, seed: int = 0, tokens: int = 0) -> Generation:
+    return Generation(prompt, tuple(dict((*SMALL, *options)).items()), seed, tokens)
+
+
+cases = (
+    Case(
+        "decisions",
+        "accepting, re-noising and stopping exactly at their thresholds",
+        made=True,
+        leave=LOADED,
+        parts=PARTS,
+        computes=("float32",),
+    ),
+    Case(
+        "confidence",
+        "the confidence sampler, best tokens, over three canvases",
+        generations=(_run(CONFIDENCE, ("max_tokens", 34), ("threshold", 0.5), ("steps", 6)),),
+        steps=(5,),
+        leave=LOADED,
+        parts=PARTS,
+        computes=("float32",),
+    ),
+    Case(
+        "coarse",
+        "the engine on bfloat16 activations",
+        generations=(_run(CONFIDENCE, ("max_tokens", 10), ("max_canvas", 8), ("threshold", 0.5), ("steps", 3)),),
+        steps=(3,),
+        leave=LOADED,
+        parts=PARTS,
+        computes=("bfloat16",),
+    ),
+    Case(
+        "stops",
+        "token 50 in the text, which ends it only where generation_config is followed",
+        generations=(
+            _run(("max_tokens", 16), ("steps", 1), seed=73),
+            _run(("max_tokens", 16), ("steps", 1), ("generation_config", RECOMMENDED), seed=73),
+        ),
+        leave=(*LOADED, *(stage.name for stage in stages if stage.name != "generate")),
+        parts=PARTS,
+        computes=("float32",),
+    ),
+    Case(
+        "entropy",
+        "the entropy sampler, drawn tokens, three canvases: a draw that is left out shows in the second",
+        generations=(_run(ENTROPY, ("max_tokens", 40), ("temperature", 0.7), ("steps", 4), seed=1),),
+        steps=(3,),
+        leave=LOADED,
+        parts=PARTS,
+        computes=("float32",),
+    ),
+    Case(
+        "converging",
+        "the stopping rule fires: the same best tokens twice, and few nats; an entropy bound that accepts everything",
+        generations=(
+            _run(ENTROPY, ("max_tokens", 6), ("max_canvas", 6), ("steps", 12), ("generation_config", STOPPING), seed=1),
+        ),
+        steps=(12, 8, 7),
+        leave=LOADED,
+        parts=PARTS,
+        computes=("float32",),
+    ),
+    Case(
+        "shown",
+        "showing the un-masking: the last step samples too, and draws",
+        generations=(_run(CONFIDENCE, ("max_tokens", 20), ("temperature", 0.7), ("steps", 3), ("show", True), seed=3),),
+        steps=(1,),
+        leave=LOADED,
+        parts=PARTS,
+        computes=("float32",),
+    ),
+    Case(
+        "prefill",
+        "prefill in chunks, the last of one token",
+        generations=(
+            _run(CONFIDENCE, ("max_tokens", 18), ("prefill_step", 15), ("steps", 2), prompt=None, seed=4, tokens=31),
+        ),
+        steps=(2,),
+        leave=LOADED,
+        parts=PARTS,
+        computes=("float32",),
+    ),
+    Case(
+        "degenerate",
+        "inputs at the end of what is allowed, and beyond where the oracle itself fails",
+        generations=(
+            _run(CONFIDENCE, ("max_tokens", 1), ("steps", 2)),
+            _run(CONFIDENCE, ("max_tokens", 3), ("max_canvas", 1), ("steps", 2)),
+            _run(ENTROPY, ("max_tokens", 3), ("max_canvas", 1), ("steps", 2)),
+            _run(CONFIDENCE, ("max_tokens", 4), ("steps", 1)),
+            _run(ENTROPY, ("max_tokens", 4), ("steps", 1), ("show", True)),
+            _run(CONFIDENCE, ("max_tokens", 4), prompt=None, tokens=0),
+            _run(CONFIDENCE, ("max_tokens", 4), ("steps", 2), prompt=None, seed=5, tokens=1),
+            _run(CONFIDENCE, ("max_tokens", 4), ("steps", 3), ("threshold", 0.0)),
+            _run(CONFIDENCE, ("max_tokens", 4), ("steps", 3), ("threshold", 1.0)),
+            _run(
+                ENTROPY,
+                ("max_tokens", 4),
+                ("steps", 3),
+                ("generation_config", {"sampler_config": {"entropy_bound": 0.0}}),
+            ),
+            _run(
+                ENTROPY,
+                ("max_tokens", 4),
+                ("steps", 3),
+                ("generation_config", {"sampler_config": {"entropy_bound": "inf"}}),
+            ),
+            _run(CONFIDENCE, ("max_tokens", 4), ("steps", 3), ("threshold", 1.5)),
+            _run(("sampler", "greedy"), ("max_tokens", 4)),
+            _run(CONFIDENCE, ("max_tokens", 4), ("max_canvas", 0)),
+            _run(CONFIDENCE, ("max_tokens", 4), ("prefill_step", 0)),
+            _run(CONFIDENCE, ("max_tokens", 4), ("generation_config", {"sampler_config": {"_cls_name": "Other"}})),
+        ),
+        leave=(*LOADED, *(stage.name for stage in stages if stage.name != "generate")),
+        parts=PARTS,
+        computes=("float32",),
+    ),
+)
