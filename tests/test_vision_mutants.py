@@ -314,6 +314,19 @@ def test_an_ordinary_run_names_the_same_stage(monkeypatch: Patch) -> None:
         assert Status.FAIL not in status[later]
 
 
+def test_a_blind_port_gives_other_answers(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(VisionTower, "project", lambda self, x: self.embedding_projection(x * 0))
+    for case in ("answers", "answers-three"):
+        rows = judge_of(case, "float32").free(TABLE["generate_image"])
+        assert {row.status for row in rows if row.tensor == "tokens"} == {
+            Status.LOCKED
+        }  # its soft tokens are not those
+        blind = judge_of(case, "float32")
+        record = blind.golden.read("generate_image", "run=0/whole")
+        given = cuts.generate_image(blind.model, {}, **{**record.ins, "features": record.ins["features"] * 0})
+        assert given["tokens"].tolist() != record.outs["tokens"].tolist()
+
+
 def test_heads_that_are_not_filled_up(judges: Callable[..., Judge], monkeypatch: Patch) -> None:
     """Zeros add nothing where sums run in order, as on the CPU; a kernel of another width may round otherwise."""
     monkeypatch.setattr(vision_attention, "fused_width", lambda width: width)
