@@ -48,9 +48,10 @@ At = Mapping[str, Any]
 
 __all__ = [
     "OracleError", "accept_confidence", "accept_entropy", "chat_template", "config", "decoder_masks", "denoise_canvas",
-    "encoder_masks", "encoder_masks_by_kind", "generate", "generate_image", "image_masks", "image_preprocess", "image_splice",
-    "load", "load_wide", "merge_vision", "patch_embed", "renoise", "sampler_step", "stopping", "temperature",
-    "token_confidence", "token_entropy", "tokenize", "vision_layer", "vision_project", "vision_tower", "weights",
+    "encoder_masks", "encoder_masks_by_kind", "generate", "generate_image", "image_masks", "image_preprocess",
+    "image_splice", "load", "load_wide", "merge_vision", "patch_embed", "renoise", "sampler_step", "stopping",
+    "temperature", "token_confidence", "token_entropy", "tokenize", "vision_layer", "vision_project", "vision_tower",
+    "weights",
 ]  # fmt: skip
 
 
