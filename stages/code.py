@@ -129,5 +129,6 @@ def unchanged(recorded: dict[str, str]) -> bool:
 def harness_digest() -> str:
     """What judges: a changed gate, judge or plan asks again."""
     here = Path(__file__).parent
-    parts = [digest(here / f"{name}.py") for name in ("gates", "decisions", "judge", "code", "sides", "cases", "made")]
+    names = ("gates", "decisions", "judge", "code", "sides", "cases", "made", "pictures")
+    parts = [digest(here / f"{name}.py") for name in names]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
