@@ -29,7 +29,6 @@ BEST_HISTORY = Left(
 
 LOGITS = {"processed": "B C V"}
 CACHES = {"past_keys.*": "B G S d", "past_values.*": "B G S d", "cursors": "L I"}
-PART = "engine"
 
 stages = (
     Stage(
@@ -37,42 +36,36 @@ stages = (
         {"logits": "B C V", "step": "", "steps": "", "schedule": "I"},
         {"processed": Out("B C V", portable=ONE_OP)},
         after=("logits",),
-        part=PART,
     ),
     Stage(
         "token_confidence",
         {**LOGITS, "tokens": "B C"},
         {"confidence": Out("B C", portable=ONE_OP)},
         after=("temperature",),
-        part=PART,
     ),
-    Stage("token_entropy", LOGITS, {"entropy": Out("B C", portable=ONE_OP)}, after=("temperature",), part=PART),
+    Stage("token_entropy", LOGITS, {"entropy": Out("B C", portable=ONE_OP)}, after=("temperature",)),
     Stage(
         "accept_confidence",
         {"confidence": "B C", "unrevealed": "B C", "threshold": "", "last": ""},
         {"accepted": Out("B C", portable=DECIDED)},
         after=("token_confidence",),
-        part=PART,
     ),
     Stage(
         "accept_entropy",
         {"entropy": "B C", "bound": ""},
         {"accepted": Out("B C", portable=DECIDED)},
         after=("token_entropy",),
-        part=PART,
     ),
     Stage(
         "renoise",
         {"keep": "B C", "tokens": "B C", "noise": "B C"},
         {"canvas": Out("B C", portable=SAME)},
-        part=PART,
     ),
     Stage(
         "stopping",
         {"argmax": "B C", **LOGITS, "history": "h B C", "stability": "", "confidence": ""},
         {"stop": Out("", portable=DECIDED), "history": Out("h B C", portable=SAME)},
         after=("token_entropy",),
-        part=PART,
     ),
     Stage(
         "sampler_step",
@@ -87,7 +80,6 @@ stages = (
         },
         {name: Out("B C", portable=DECIDED) for name in ("argmax", "accepted", "canvas", "draft", "revealed")},
         after=("accept_confidence", "accept_entropy", "renoise"),
-        part=PART,
     ),
     Stage(
         "denoise_canvas",
@@ -115,7 +107,6 @@ stages = (
             "measure": Out("m B C", portable=TRAVELLED, exact=HISTORY),
         },
         after=("decoder", "logits", "soft_embeddings", "sampler_step", "stopping"),
-        part=PART,
     ),
     Stage(
         "generate",
@@ -130,12 +121,11 @@ stages = (
             "draws": Out("byte", portable=SAME),
         },
         after=("denoise_canvas", "encoder", "tokenize"),
-        part=PART,
     ),
 )
 
-PARTS = ("engine",)
 LOADED = ("config", "weights")
+PER_STEP = tuple(stage.name for stage in stages if stage.name not in ("denoise_canvas", "generate"))
 # generation_config.json as it lies beside the weights, which the oracle's public door does not read.
 RECOMMENDED = {
     "confidence_threshold": 0.005,
@@ -149,7 +139,9 @@ RECOMMENDED = {
 STOPPING = {**RECOMMENDED, "confidence_threshold": 1.0, "sampler_config": {"entropy_bound": 1e9}}
 CONFIDENCE, ENTROPY = ("sampler", "confidence-threshold"), ("sampler", "entropy-bound")
 SMALL = (("max_canvas", 16), ("steps", 5))
-PROMPT = "The capital of France is"
+PROMPT = "What is the capital of France?"  # without its turn: the trained nano needs several steps
+STORY = "<|turn>user\nTell me a long story about a cat.<turn|>\n<|turn>model\n"
+QUESTION = "<|turn>user\nWhat is the capital of France?<turn|>\n<|turn>model\n"
 
 
 def _run(*options: tuple[str, object], prompt: str | None = PROMPT, seed: int = 0, tokens: int = 0) -> Generation:
@@ -162,25 +154,48 @@ cases = (
         "accepting, re-noising and stopping exactly at their thresholds",
         made=True,
         leave=LOADED,
-        parts=PARTS,
+        computes=("float32",),
+    ),
+    Case(
+        "answer",
+        "the public defaults: a short answer that is sure at once and ends by the end of its turn",
+        checkpoint="nano-trained",
+        generations=(_run(CONFIDENCE, ("max_tokens", 512), ("max_canvas", None), ("steps", None), prompt=QUESTION),),
+        leave=PER_STEP,
+        computes=("float32",),
+    ),
+    Case(
+        "certain",
+        "generation_config as it lies beside the weights: the entropy sampler, ended by the stopping rule",
+        checkpoint="nano-trained",
+        generations=(
+            _run(
+                ENTROPY,
+                ("max_tokens", 32),
+                ("max_canvas", 32),
+                ("steps", 12),
+                ("generation_config", RECOMMENDED),
+                prompt=QUESTION,
+            ),
+        ),
+        leave=(*LOADED, *PER_STEP),
         computes=("float32",),
     ),
     Case(
         "confidence",
-        "the confidence sampler, best tokens, over three canvases",
+        "the confidence sampler, best tokens, over three canvases: the random nano never ends by itself",
         generations=(_run(CONFIDENCE, ("max_tokens", 34), ("threshold", 0.5), ("steps", 6)),),
         steps=(5,),
         leave=LOADED,
-        parts=PARTS,
         computes=("float32",),
     ),
     Case(
         "coarse",
         "the engine on bfloat16 activations",
-        generations=(_run(CONFIDENCE, ("max_tokens", 10), ("max_canvas", 8), ("threshold", 0.5), ("steps", 3)),),
-        steps=(3,),
+        checkpoint="nano-trained",
+        generations=(_run(CONFIDENCE, ("max_tokens", 10), ("max_canvas", 8), ("steps", 3)),),
+        steps=(2,),
         leave=LOADED,
-        parts=PARTS,
         computes=("bfloat16",),
     ),
     Case(
@@ -190,17 +205,15 @@ cases = (
             _run(("max_tokens", 16), ("steps", 1), seed=73),
             _run(("max_tokens", 16), ("steps", 1), ("generation_config", RECOMMENDED), seed=73),
         ),
-        leave=(*LOADED, *(stage.name for stage in stages if stage.name != "generate")),
-        parts=PARTS,
+        leave=(*LOADED, *PER_STEP, "denoise_canvas"),
         computes=("float32",),
     ),
     Case(
         "entropy",
         "the entropy sampler, drawn tokens, three canvases: a draw that is left out shows in the second",
-        generations=(_run(ENTROPY, ("max_tokens", 40), ("temperature", 0.7), ("steps", 4), seed=1),),
+        generations=(_run(ENTROPY, ("max_tokens", 36), ("temperature", 0.7), ("steps", 4), seed=1),),
         steps=(3,),
         leave=LOADED,
-        parts=PARTS,
         computes=("float32",),
     ),
     Case(
@@ -211,27 +224,24 @@ cases = (
         ),
         steps=(12, 8, 7),
         leave=LOADED,
-        parts=PARTS,
         computes=("float32",),
     ),
     Case(
         "shown",
         "showing the un-masking: the last step samples too, and draws",
-        generations=(_run(CONFIDENCE, ("max_tokens", 20), ("temperature", 0.7), ("steps", 3), ("show", True), seed=3),),
+        checkpoint="nano-trained",
+        generations=(_run(CONFIDENCE, ("max_tokens", 20), ("temperature", 0.7), ("steps", 4), ("show", True), seed=3),),
         steps=(1,),
         leave=LOADED,
-        parts=PARTS,
         computes=("float32",),
     ),
     Case(
         "prefill",
         "prefill in chunks, the last of one token",
-        generations=(
-            _run(CONFIDENCE, ("max_tokens", 18), ("prefill_step", 15), ("steps", 2), prompt=None, seed=4, tokens=31),
-        ),
-        steps=(2,),
+        checkpoint="nano-trained",
+        generations=(_run(CONFIDENCE, ("max_tokens", 18), ("prefill_step", 9), ("steps", 3), prompt=STORY, seed=4),),
+        steps=(3,),
         leave=LOADED,
-        parts=PARTS,
         computes=("float32",),
     ),
     Case(
@@ -265,8 +275,7 @@ cases = (
             _run(CONFIDENCE, ("max_tokens", 4), ("prefill_step", 0)),
             _run(CONFIDENCE, ("max_tokens", 4), ("generation_config", {"sampler_config": {"_cls_name": "Other"}})),
         ),
-        leave=(*LOADED, *(stage.name for stage in stages if stage.name != "generate")),
-        parts=PARTS,
+        leave=(*LOADED, *PER_STEP, "denoise_canvas"),
         computes=("float32",),
     ),
 )

@@ -14,7 +14,13 @@ from .errors import HarnessError, MissingGoldenError, UsageError
 from .places import COMMITTED, LOCAL, checkpoint_path, golden_path
 from .spec import Case, Table
 
-NOT_RUN = {"why", "keep", "leave", "computes"}  # fields of a case that say what is kept of a run, not what is run
+NOT_RUN = {
+    "why",
+    "keep",
+    "leave",
+    "computes",
+    "steps",
+}  # fields of a case that say what is kept of a run, not what is run
 
 
 @dataclass(frozen=True)
@@ -132,12 +138,10 @@ class Shelf:
 
 
 def differing_fields(recorded: dict[str, Any], case: Case) -> list[str]:
-    """Fields of a case that decide what is run, and are not as they were recorded.
-
-    One that was not there yet when the golden was recorded had the value that it has by default now.
-    """
-    now, plain = (json.loads(json.dumps(asdict(one))) for one in (case, Case(name=case.name, why=case.why)))
-    return sorted(name for name in now.keys() - NOT_RUN if now[name] != recorded.get(name, plain[name]))
+    """Fields of a case that decide what is run, and are not as they were recorded."""
+    now, usual = (json.loads(json.dumps(asdict(one))) for one in (case, Case(case.name, case.why)))
+    # A field that a recording does not know was then what it is by default.
+    return sorted(name for name in now.keys() - NOT_RUN if now[name] != recorded.get(name, usual[name]))
 
 
 def _unlike(table: Table, name: str, golden: Golden) -> str:

@@ -35,8 +35,6 @@ class Out:
 class Stage:
     """One row: a pair of callables named alike on both sides, and their border.
 
-    `part` is what of the model it belongs to: a golden depends on the borders of the parts that its case crosses.
-
     A name that ends in ".*" stands for one tensor a layer: `keys.*` is `keys.0`, `keys.1`, ...
     """
 
@@ -44,7 +42,6 @@ class Stage:
     takes: dict[str, Axes]
     gives: dict[str, Out]
     after: tuple[str, ...] = ()
-    part: str = field(default="text", repr=False)
 
     def out(self, tensor: str) -> Out | None:
         """The declaration of a tensor that was given, or None where the table knows none of that name."""
@@ -116,7 +113,6 @@ class Case:
         keep: Layers whose inner stages a committed golden holds; () keeps all.
         leave: Stages that a committed golden leaves to other cases.
         computes: Compute dtypes it is recorded in.
-        parts: Parts of the table that it crosses.
         generations: Runs of the engine.
         steps: Numbers of the denoising steps whose stages a committed golden holds; () keeps all.
         made: Whether it judges the engine's decisions on hand-made inputs, exactly at their thresholds.
@@ -140,7 +136,6 @@ class Case:
     keep: tuple[int, ...] = ()
     leave: tuple[str, ...] = ()
     computes: tuple[str, ...] = ("bfloat16", "float32")
-    parts: tuple[str, ...] = ("text",)
     generations: tuple[Generation, ...] = ()
     steps: tuple[int, ...] = ()
     made: bool = False

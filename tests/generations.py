@@ -28,19 +28,26 @@ from port.diffusion_gemma.observe import wrapped
 from stages.diffusion_gemma_engine import RECOMMENDED
 from stages.places import checkpoint_path
 
+
+def turn(text: str) -> str:
+    """A prompt as the chat template writes it, but for the start token."""
+    return f"<|turn>user\n{text}<turn|>\n<|turn>model\n"
+
+
+# What the trained nano knows, what it was never asked, what takes several canvases, and what it cannot make sense of.
 PROMPTS = (
-    "The capital of France is",
-    "What color is the sky?",
-    "Name a fruit.",
-    "def add(a, b):",
-    "Two plus two is",
+    turn("What is the capital of France?"),
+    turn("Which city is the capital of Italy?"),
+    turn("What is 2 + 5?"),
+    turn("Tell me a long story about a cat."),
+    turn("Tell me a story about a horse."),
+    turn("Write a function that adds a and b."),
+    turn("Name a fruit."),
+    turn("Count to forty."),
+    "What is the capital of France?",
     "Hello!",
-    "The sun",
-    "<bos>",
-    "Write a short sentence about a cat that sleeps in the warm sun all day long.",
-    "Count from one to ten, in words, with a comma between them, and then stop counting.",
-    "List three colors, three animals and three cities, each on a line of its own, please, and say why.",
-    "for i in range(10):\n    print(i)\n",
+    "",
+    "The cat looked for a coin but found",
 )
 SEEDS = range(10)
 GIVES = ("outcome", "tokens", "steps", "finish", "segments", "drafts", "draws")
@@ -98,7 +105,7 @@ def one(sides: Sides, name: str, ids: list[int], options: dict[str, Any], seed: 
             tally.differing.append(f"{name}: {gave} differ: oracle {said(a)}, port {said(b)}")
             tally.counts[f"differing {gave}"] += 1
     compare_decisions(name, [row for canvas in theirs for row in canvas], mine, tally)
-    if "tokens" in oracle:
+    if len(oracle["tokens"]):
         tally.counts["tokens"] += len(oracle["tokens"])
         tally.counts["draws"] += len(json.loads(oracle["draws"].tobytes()))
         tally.counts["steps"] += int(oracle["steps"].sum())
@@ -158,11 +165,13 @@ def matrix(canvas: int, steps: int) -> Iterator[tuple[str, str, dict[str, Any], 
         (
             {"max_tokens": 12},
             {"max_tokens": canvas, "generation_config": RECOMMENDED, "steps": steps},
-            {"max_tokens": canvas + 4, "prefill_step": 5},
-            {"max_tokens": 2 * canvas + 3},
-            {"max_tokens": 10, "generation_config": RECOMMENDED, "prefill_step": 16, "steps": steps},
+            {"max_tokens": 2 * canvas + 4, "prefill_step": 5},
+            {"max_tokens": 3 * canvas},
+            {"max_tokens": 2 * canvas + 4, "generation_config": RECOMMENDED, "prefill_step": 16, "steps": steps},
             {"max_tokens": 9, "show": True, "show_every": 2},
             {"max_tokens": 20, "min_canvas": 4},
+            {"max_tokens": 30, "max_canvas": 64, "steps": 3},
+            {"max_tokens": 3 * canvas, "generation_config": RECOMMENDED, "steps": steps},
         )
     )
     for seed, (i, prompt) in itertools.product(SEEDS, enumerate(PROMPTS)):
@@ -180,8 +189,8 @@ def matrix(canvas: int, steps: int) -> Iterator[tuple[str, str, dict[str, Any], 
 @click.command()
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Directory of the weights [nano-trained, or nano].")
 @click.option("--compute", type=click.Choice(("float32", "bfloat16")), default="float32", show_default=True)
-@click.option("--canvas", default=8, show_default=True, help="Most tokens of a canvas; a third of the runs need three.")
-@click.option("--steps", default=4, show_default=True)
+@click.option("--canvas", default=16, show_default=True, help="Most tokens of most canvases.")
+@click.option("--steps", default=6, show_default=True)
 @click.option(
     "--compiled", default=2, show_default=True, help="Runs with a compiled canvas pass, which is slow to build."
 )
@@ -212,9 +221,8 @@ def main(checkpoint: Path | None, compute: str, canvas: int, steps: int, compile
 
 
 def default_checkpoint() -> Path:
-    """The trained checkpoint where there is one."""
-    trained = checkpoint_path("nano").parent / "trained"
-    return trained if (trained / "config.json").exists() else checkpoint_path("nano")
+    """The one that answers."""
+    return checkpoint_path("nano-trained")
 
 
 def report(tally: Tally, seconds: float) -> None:

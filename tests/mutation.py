@@ -13,6 +13,7 @@ from typing import Any
 from goldens.store import Golden
 from port.diffusion_gemma import cuts
 from reports.verdict import Status, line
+from stages import diffusion_gemma_engine
 from stages.cases import plan
 from stages.cli import table_of
 from stages.judge import Judge
@@ -81,7 +82,7 @@ def objection(cases: tuple[str, ...], compute: str = "float32") -> tuple[str, st
         name = f"{case.name}/{compute}"
         judges.append(Judge(TABLE, golden, name, "exact", _models[case.checkpoint], plan(case, config)))
     for stage in TABLE.stages:
-        if stage.part != "engine":
+        if stage not in diffusion_gemma_engine.stages:
             continue
         for judge in judges:
             rows = [*judge.forced(stage), *judge.free(stage)]

@@ -105,13 +105,6 @@ def test_a_recording_unlike_the_row_is_named(ins, outs, named):
     assert named in ROW.unlike(ins, outs)
 
 
-def test_a_recording_depends_only_on_the_parts_that_its_case_crosses():
-    both = table(stage("a"), replace(stage("b"), part="engine"))
-    assert both.border_digest() == table(stage("a")).border_digest()
-    assert both.border_digest(("engine",)) == table(replace(stage("b"), part="engine")).border_digest(("engine",))
-    assert both.border_digest(("text", "engine")) not in (both.border_digest(), both.border_digest(("engine",)))
-
-
 # The tables there are
 
 

@@ -200,19 +200,20 @@ def generate_image(
 
 def outcome(run: Any, log: list[dict[str, Any]]) -> tuple[Trace, str]:
     """A run as the table spells it, and what the reference raised, under its name; nothing where it did not."""
+    found, said = engine.Generated(), ""
     try:
         found = run()
     except Exception as error:  # noqa: BLE001 -- whatever it raises is what there is to record
-        return {"outcome": _bytes("error")}, f"ORACLE-ERROR {type(error).__name__}: {error}"
-    return {
-        "outcome": _bytes("finished"),
-        "tokens": np.array(found.tokens, np.int32),
-        "steps": np.array(found.steps, np.int32),
-        "finish": _bytes(found.finish),
-        "segments": _bytes(json.dumps(found.segments, ensure_ascii=False)),
-        "drafts": _bytes(json.dumps(found.drafts, ensure_ascii=False)),
-        "draws": _bytes(json.dumps(log, sort_keys=True)),
-    }, ""
+        said = f"ORACLE-ERROR {type(error).__name__}: {error}"
+    texts = {
+        "outcome": "error" if said else "finished",
+        "finish": found.finish,
+        "segments": "" if said else json.dumps(found.segments, ensure_ascii=False),
+        "drafts": "" if said else json.dumps(found.drafts, ensure_ascii=False),
+        "draws": "" if said else json.dumps(log, sort_keys=True),
+    }
+    numbers = {"tokens": np.array(found.tokens, np.int32), "steps": np.array(found.steps, np.int32)}
+    return {**{name: _bytes(text) for name, text in texts.items()}, **numbers}, said
 
 
 def _bytes(text: str) -> np.ndarray:

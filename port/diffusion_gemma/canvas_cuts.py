@@ -15,8 +15,8 @@ import numpy as np
 from port.errors import PortError
 
 from . import canvas as canvases
-from .borders import Trace, restore_all, text_bytes, to_mlx, to_numpy
-from .canvas_record import as_trace, finished
+from .borders import Trace, restore_all, to_mlx, to_numpy
+from .canvas_record import as_trace, finished, refused
 from .draws import Replay
 from .generate import decoder
 from .model import DiffusionGemma
@@ -227,4 +227,4 @@ def generate(
         try:
             return finished(model, ids.tolist(), json.loads(options.tobytes()), int(seed), log)
         except PortError:
-            return {"outcome": text_bytes("error")}
+            return refused()

@@ -99,3 +99,9 @@ def finished(
         ),
         "draws": text_bytes(json.dumps(log, sort_keys=True)),
     }
+
+
+def refused() -> Trace:
+    """The outcome of a generation that the port refuses, as the table spells it."""
+    nothing = {name: text_bytes("") for name in ("finish", "segments", "drafts", "draws")}
+    return {"outcome": text_bytes("error"), **nothing, **{n: np.zeros(0, np.int32) for n in ("tokens", "steps")}}

@@ -14,7 +14,7 @@ from . import generate as generation
 from . import vision_taps
 from .borders import ABSENT, Trace, cursor, number, text_bytes, to_numpy, visible
 from .canvas import Step
-from .canvas_record import as_trace, finished, tokens_of
+from .canvas_record import as_trace, finished, refused, tokens_of
 from .model import DiffusionGemma
 from .observe import drawing, wrapped
 from .options import Settings
@@ -41,7 +41,7 @@ def run(model: DiffusionGemma, planned: dict[str, Any], emit: Emit) -> None:
         try:
             outs = finished(model, prompt or ids.tolist(), options, seed, log)
         except PortError:
-            outs = {"outcome": text_bytes("error")}
+            outs = refused()
     ins = {"ids": ids, "options": text_bytes(json.dumps(options)), "seed": number(seed)}
     emit(stage, f"{prefix}whole", {**ins, **more, "said": text_bytes(watch.said)}, outs)
 
