@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-from dataclasses import replace
 
 import pytest
 
