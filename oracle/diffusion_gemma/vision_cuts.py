@@ -65,7 +65,7 @@ def patch_embed(reference: Reference, at: At, *, pixels: np.ndarray) -> Trace:
     tower = _tower(reference)
     _, _, height, width = pixels.shape
     places, padding, count = tower._patch_positions_single(height, width)  # noqa: SLF001
-    h = tower.patch_embedder(to_mlx(pixels), mx.array(places[None, :count]), mx.array(padding[None, :count]))
+    h = tower.patch_embedder(_shown(pixels), mx.array(places[None, :count]), mx.array(padding[None, :count]))
     return {"h": to_numpy(h)}
 
 
@@ -86,7 +86,7 @@ def vision_layer(reference: Reference, at: At, *, h: np.ndarray, grid: np.ndarra
 
 def vision_tower(reference: Reference, at: At, *, pixels: np.ndarray) -> Trace:
     """Soft tokens of one picture [B, N, W]: embedded, through all layers, pooled, standardized."""
-    return {"features": to_numpy(_tower(reference)(to_mlx(pixels)))}
+    return {"features": to_numpy(_tower(reference)(_shown(pixels)))}
 
 
 def vision_project(reference: Reference, at: At, *, features: np.ndarray) -> Trace:
@@ -107,6 +107,11 @@ ABSENT = "pixels that nobody looks at"
 def seeing(encoder: Any, features: np.ndarray) -> Watch:
     """The encoder with its eyes answered: whatever pixels it is given, these are the soft tokens."""
     return Watch().instead(encoder, "get_image_features", lambda _pixels: to_mlx(features))
+
+
+def _shown(pixels: np.ndarray) -> mx.array:
+    """Pixels as the door hands them over: bfloat16 in a wide replay too, as centring them in it is no rounding."""
+    return to_mlx(pixels).astype(mx.bfloat16)
 
 
 def _tower(reference: Reference) -> Any:
