@@ -193,7 +193,10 @@ cases = (
         "coarse",
         "the engine on bfloat16 activations",
         checkpoint="nano-trained",
-        generations=(_run(CONFIDENCE, ("max_tokens", 10), ("max_canvas", 8), ("steps", 3)),),
+        generations=(
+            _run(CONFIDENCE, ("max_tokens", 10), ("max_canvas", 8), ("steps", 3)),
+            _run(ENTROPY, ("max_tokens", 6), ("max_canvas", 6), ("steps", 2)),
+        ),
         steps=(2,),
         leave=LOADED,
         computes=("bfloat16",),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ class Recorder:
         yardsticks = _Wide(self, checkpoint, compute, todo)
         facts = manifest.collect(
             model=self.table.model,
-            case=asdict(case),
+            case=case.facts(),
             compute=compute,
             seed=case.seed,
             checkpoint=checkpoint,

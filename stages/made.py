@@ -11,9 +11,10 @@ ONE = np.float32(1)
 HALF = np.float32(0.5)
 
 
-def made() -> list[Made]:
-    """(stage, occurrence, inputs) triples."""
-    return [*_confidence(), *_entropy(), *_renoise(), *_stopping(), *_steps()]
+def made() -> list[dict[str, Any]]:
+    """Each with its stage, occurrence and inputs."""
+    every = [*_confidence(), *_entropy(), *_renoise(), *_stopping(), *_steps()]
+    return [dict(zip(("stage", "occurrence", "ins"), one, strict=True)) for one in every]
 
 
 def _confidence() -> list[Made]:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +139,8 @@ class Shelf:
 
 def differing_fields(recorded: dict[str, Any], case: Case) -> list[str]:
     """Fields of a case that decide what is run, and are not as they were recorded."""
-    now, usual = (json.loads(json.dumps(asdict(one))) for one in (case, Case(case.name, case.why)))
-    # A field that a recording does not know was then what it is by default.
-    return sorted(name for name in now.keys() - NOT_RUN if now[name] != recorded.get(name, usual[name]))
+    now = json.loads(json.dumps(case.facts()))
+    return sorted(name for name in (now.keys() | recorded.keys()) - NOT_RUN if now.get(name) != recorded.get(name))
 
 
 def _unlike(table: Table, name: str, golden: Golden) -> str:

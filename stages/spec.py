@@ -1,12 +1,13 @@
 """The grammar of a table: what a stage takes and gives, how close is close enough, and which cases exercise it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from .gates import Exact, Gate
 
 Axes = str
+LATER = {"later": True}  # fields of a case that older recordings do not know
 Shapes = Mapping[str, tuple[str, tuple[int, ...]]]
 
 
@@ -136,9 +137,14 @@ class Case:
     keep: tuple[int, ...] = ()
     leave: tuple[str, ...] = ()
     computes: tuple[str, ...] = ("bfloat16", "float32")
-    generations: tuple[Generation, ...] = ()
-    steps: tuple[int, ...] = ()
-    made: bool = False
+    generations: tuple[Generation, ...] = field(default=(), metadata=LATER)
+    steps: tuple[int, ...] = field(default=(), metadata=LATER)
+    made: bool = field(default=False, metadata=LATER)
+
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of the case; a field that came later is left out where it says nothing."""
+        usual = {one.name: one.default for one in fields(self) if one.metadata == LATER}
+        return {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -43,7 +44,7 @@ def recorder():
 
 @pytest.fixture(scope="module")
 def run(recorder):
-    """The borders of ordinary runs of the oracle: a short prompt, then a step of each kind; a prompt with a picture."""
+    """The borders of ordinary runs of the oracle: a short prompt and a step of each kind, a picture, generations."""
     model = recorder.model(checkpoint_path("nano"), "float32")
     tower = model.model.model.encoder.vision_tower
     taps: list[Tap] = []
@@ -55,7 +56,7 @@ def run(recorder):
             (tower.pooler, "default_output_length", 8),
         ):
             patch.setattr(holder, name, value)
-        for case in ("short", "image"):
+        for case in ("short", "image", "confidence", "converging"):
             TAPS.run(model, plan(CASES[case], CONFIG), lambda *crossing: taps.append(Tap(*crossing)))
         yield model, taps
 
@@ -73,7 +74,7 @@ def flipped(tensor):
 def test_a_cut_that_is_one_bit_off_its_tap_is_noticed(run, monkeypatch, stage):
     model, taps = run
     plain = getattr(CUTS, stage)
-    tap = next(tap for tap in taps if tap.stage == stage)
+    tap = next(tap for tap in taps if tap.stage == stage and all(x.size for x in tap.outs.values()))
     dump._replay(TABLE, CUTS, model, tap)
     for name in tap.outs:
 
@@ -296,6 +297,18 @@ def test_a_committed_golden_is_of_the_plan(case, compute):
                 ins = golden.read("image_preprocess", f"image={i}").ins
                 assert all(np.array_equal(ins[name], value) for name, value in picture.items())
             assert golden.read("image_splice", "prompt").ins["text"].tobytes().decode() == made["question"]
+        elif CASES[case].made:
+            stages = {one["stage"] for one in made["made"]}
+            assert {stage: len(golden.occurrences(stage)) for stage in stages} == Counter(
+                one["stage"] for one in made["made"]
+            )
+        elif CASES[case].generations:
+            for one in made["generations"]:
+                stage = "generate_image" if one["pictures"] else "generate"
+                ins = golden.read(stage, f"{one['prefix']}whole").ins
+                assert json.loads(ins["options"].tobytes()) == one["options"]
+                assert int(ins["seed"]) == one["seed"]
+                assert one["ids"] is None or np.array_equal(ins["ids"], one["ids"])
         else:
             parts = [o for o in golden.occurrences("encoder") if not o.startswith("canvas")]
             ids = [golden.read("encoder", occurrence).ins["ids"] for occurrence in parts]

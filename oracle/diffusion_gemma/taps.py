@@ -30,8 +30,9 @@ def run(reference: Reference, plan: dict[str, Any], emit: Emit) -> None:
     if plan["ids"] is not None or plan.get("pictures"):
         _Passes(reference, emit).run(plan)
     direct.run(reference, plan, emit)
-    for stage, occurrence, takes in plan["made"]:
-        emit(stage, occurrence, takes, getattr(cuts, stage)(reference, {}, **takes))
+    for made in plan["made"]:
+        gives = getattr(cuts, made["stage"])(reference, {}, **made["ins"])
+        emit(made["stage"], made["occurrence"], made["ins"], gives)
     for generation in plan["generations"]:
         canvas_taps.run(reference, generation, generation["prefix"], emit)
 

@@ -64,8 +64,9 @@ def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
         emit("moe", f"direct/{where}", ins, cuts.moe(model, {"layer": direct["layer"]}, **ins))
     for i, ins in enumerate(plan.get("direct_masks", ())):
         emit("image_masks", f"direct={i}", ins, cuts.image_masks(model, {}, **ins))
-    for stage, occurrence, ins in plan["made"]:
-        emit(stage, occurrence, ins, getattr(cuts, stage)(model, {}, **ins))
+    for made in plan["made"]:
+        gives = getattr(cuts, made["stage"])(model, {}, **made["ins"])
+        emit(made["stage"], made["occurrence"], made["ins"], gives)
     for planned in plan["generations"]:
         canvas_taps.run(model, planned, emit)
 
