@@ -130,9 +130,9 @@ class Case:
     assignments: tuple[int, ...] = ()
     texts: tuple[str, ...] = ()
     chats: tuple[tuple[tuple[str, str], ...], ...] = ()
-    pictures: tuple[tuple[str, int], ...] = ()
-    question: str = ""
-    overlays: tuple[tuple[str, int, int], ...] = ()
+    pictures: tuple[tuple[str, int], ...] = field(default=(), metadata=LATER)
+    question: str = field(default="", metadata=LATER)
+    overlays: tuple[tuple[str, int, int], ...] = field(default=(), metadata=LATER)
     seed: int = 0
     keep: tuple[int, ...] = ()
     leave: tuple[str, ...] = ()
@@ -140,6 +140,11 @@ class Case:
     generations: tuple[Generation, ...] = field(default=(), metadata=LATER)
     steps: tuple[int, ...] = field(default=(), metadata=LATER)
     made: bool = field(default=False, metadata=LATER)
+
+    def facts(self) -> dict[str, Any]:
+        """What a manifest says of the case; a field that came later is left out where it says nothing."""
+        usual = {one.name: one.default for one in fields(self) if one.metadata == LATER}
+        return {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of the case; a field that came later is left out where it says nothing."""
