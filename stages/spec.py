@@ -146,11 +146,6 @@ class Case:
         usual = {one.name: one.default for one in fields(self) if one.metadata == LATER}
         return {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
 
-    def facts(self) -> dict[str, Any]:
-        """What a manifest says of the case; a field that came later is left out where it says nothing."""
-        usual = {one.name: one.default for one in fields(self) if one.metadata == LATER}
-        return {name: value for name, value in asdict(self).items() if name not in usual or value != usual[name]}
-
 
 @dataclass(frozen=True)
 class Table:

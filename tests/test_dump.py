@@ -273,6 +273,17 @@ def test_chunks_and_whole_are_one_prompt():
 # What is committed
 
 
+def is_of_the_pictures(golden, made):
+    for i, direct in enumerate(made["direct_masks"]):
+        ins = golden.read("image_masks", f"direct={i}").ins
+        assert all(np.array_equal(ins[name], value) for name, value in direct.items())
+    for i, picture in enumerate(made["pictures"]):
+        ins = golden.read("image_preprocess", f"image={i}").ins
+        assert all(np.array_equal(ins[name], value) for name, value in picture.items())
+    if made["pictures"]:
+        assert golden.read("image_splice", "prompt").ins["text"].tobytes().decode() == made["question"]
+
+
 @pytest.mark.parametrize(("case", "compute"), [(c.name, d) for c, d in wanted(TABLE, (), ())])
 def test_a_committed_golden_is_of_the_plan(case, compute):
     made = plan(CASES[case], CONFIG)
@@ -286,15 +297,8 @@ def test_a_committed_golden_is_of_the_plan(case, compute):
                 ins = golden.read("moe", f"direct/layer=2/assignments={direct['assignments']}").ins
                 assert np.array_equal(ins["experts"], direct["experts"])
                 assert str(ins["x"].dtype) == compute
-        elif case == "overlay":
-            for i, direct in enumerate(made["direct_masks"]):
-                ins = golden.read("image_masks", f"direct={i}").ins
-                assert all(np.array_equal(ins[name], value) for name, value in direct.items())
-        elif made["pictures"]:
-            for i, picture in enumerate(made["pictures"]):
-                ins = golden.read("image_preprocess", f"image={i}").ins
-                assert all(np.array_equal(ins[name], value) for name, value in picture.items())
-            assert golden.read("image_splice", "prompt").ins["text"].tobytes().decode() == made["question"]
+        elif made["direct_masks"] or made["pictures"]:
+            is_of_the_pictures(golden, made)
         elif CASES[case].made:
             stages = {one["stage"] for one in made["made"]}
             assert {stage: len(golden.occurrences(stage)) for stage in stages} == Counter(
