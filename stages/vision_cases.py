@@ -40,10 +40,16 @@ QUESTIONS = (
 ENGINE = ("config", "weights")
 
 
-def _asked(question: str, seed: int) -> Generation:
+def _asked(question: str, seed: int, tokens: int = 10, steps: int = 3) -> Generation:
     """A short answer; questions take the samplers, best and drawn tokens in turn."""
     sampler = ("confidence-threshold", "entropy-bound")[seed % 2]
-    options: dict[str, Any] = {"sampler": sampler, "max_tokens": 10, "max_canvas": 6, "steps": 3, "threshold": 0.5}
+    options: dict[str, Any] = {
+        "sampler": sampler,
+        "max_tokens": tokens,
+        "max_canvas": 6,
+        "steps": steps,
+        "threshold": 0.5,
+    }
     if seed % 4 > 1:
         options["temperature"] = 0.7
     return Generation(question, tuple(options.items()), seed)
@@ -112,9 +118,9 @@ cases = (
         "answers-three",
         "what is generated about three pictures of three sizes, two of them the same",
         checkpoint="nano-trained",
-        pictures=(("shapes", 8), ("tall", 6), ("shapes", 8)),
-        generations=tuple(_asked(question, seed) for seed, question in enumerate(QUESTIONS[6:])),
+        pictures=(("shapes", 4), ("tall", 3), ("shapes", 4)),
+        generations=tuple(_asked(question, seed, 6, 2) for seed, question in enumerate(QUESTIONS[6:])),
         leave=ENGINE,
-        computes=("float32",),
+        computes=("bfloat16",),
     ),
 )

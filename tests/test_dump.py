@@ -26,7 +26,7 @@ CONFIG = json.loads((checkpoint_path("nano") / "config.json").read_text())
 CUTS = importlib.import_module("oracle.diffusion_gemma.cuts")
 TAPS = importlib.import_module("oracle.diffusion_gemma.taps")
 # The public door to these is their cut: there is no other run that could disagree with it.
-DIRECT = {"config", "weights", "tokenize", "chat_template", "image_preprocess", "image_splice"}
+DIRECT = {"config", "weights", "tokenize", "chat_template", "image_preprocess", "image_splice", "generate_image"}
 
 
 @pytest.fixture

@@ -316,15 +316,16 @@ def test_an_ordinary_run_names_the_same_stage(monkeypatch: Patch) -> None:
 
 def test_a_blind_port_gives_other_answers(monkeypatch: Patch) -> None:
     monkeypatch.setattr(VisionTower, "project", lambda self, x: self.embedding_projection(x * 0))
-    for case in ("answers", "answers-three"):
-        rows = judge_of(case, "float32").free(TABLE["generate_image"])
-        assert {row.status for row in rows if row.tensor == "tokens"} == {
-            Status.LOCKED
-        }  # its soft tokens are not those
-        blind = judge_of(case, "float32")
-        record = blind.golden.read("generate_image", "run=0/whole")
-        given = cuts.generate_image(blind.model, {}, **{**record.ins, "features": record.ins["features"] * 0})
-        assert given["tokens"].tolist() != record.outs["tokens"].tolist()
+    for case, compute in (("answers", "float32"), ("answers-three", "bfloat16")):
+        blind = judge_of(case, compute)
+        status = [row.status for row in blind.free(TABLE["generate_image"]) if row.tensor == "tokens"]
+        assert status.count(Status.LOCKED) >= 3  # its soft tokens are not the oracle's, so others are at fault
+        changed = 0
+        for where in blind.golden.occurrences("generate_image"):
+            record = blind.golden.read("generate_image", where)
+            given = cuts.generate_image(blind.model, {}, **{**record.ins, "features": record.ins["features"] * 0})
+            changed += given["tokens"].tolist() != record.outs["tokens"].tolist()
+        assert changed >= 3  # of six
 
 
 def test_heads_that_are_not_filled_up(judges: Callable[..., Judge], monkeypatch: Patch) -> None:
