@@ -14,6 +14,7 @@ from goldens.errors import GoldenError
 # Beside the tensors: every file of these kinds that decides what a model computes, or how text becomes tokens.
 TEXT_FILES = (
     "config.json",
+    "*.safetensors.index.json",
     "generation_config.json",
     "chat_template.*",
     "tokenizer*",

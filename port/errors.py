@@ -30,12 +30,12 @@ class CheckpointError(PortError):
     """A file of the checkpoint is absent, damaged, or disagrees with `config.json`."""
 
 
-class PictureError(PortError):
-    """A file is no picture that this model can look at, or pictures and their places in the prompt do not match."""
-
-
 class OptionError(PortError):
     """A value that was asked for lies outside what is allowed."""
+
+
+class PictureError(PortError):
+    """A file is no picture that this model can look at, or pictures and their places in the prompt do not match."""
 
 
 def fetch_again(directory: Path, *names: str) -> str:

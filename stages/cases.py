@@ -14,7 +14,8 @@ Plan = dict[str, Any]
 def plan(case: Case, config: dict[str, Any]) -> Plan:
     """What a run of `case` executes on a model with this config.json.
 
-    Ids are uniform over the vocabulary, so that special tokens occur; the prompt begins with the start token.
+    Ids are uniform over the vocabulary; the prompt begins with the start token and holds an image token without an
+    image, which the encoder is to read as padding.
     """
     text = config["text_config"]
     draws = np.random.Generator(np.random.PCG64(case.seed))
@@ -24,7 +25,7 @@ def plan(case: Case, config: dict[str, Any]) -> Plan:
         padding = np.arange(case.tokens)[None] >= case.padding
         ids = np.where(padding, ids, text["pad_token_id"]).astype(np.int32)
     if case.tokens:
-        ids[0, case.padding] = text["bos_token_id"]
+        ids[0, case.padding : case.padding + 3 : 2] = text["bos_token_id"], config["image_token_id"]
     return {
         "texts": list(case.texts),
         "chats": [[{"role": role, "content": content} for role, content in chat] for chat in case.chats],

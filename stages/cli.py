@@ -48,7 +48,10 @@ class _Commands(click.Group):
         except (HarnessError, GoldenError) as error:
             code = error.exit_code if isinstance(error, HarnessError) else 3
             _fail(code, str(error))
-        except (click.exceptions.Exit, click.ClickException, click.Abort, SystemExit):
+        except (click.Abort, KeyboardInterrupt):
+            click.echo("interrupted", err=True)
+            sys.exit(130)  # not 1: nothing was found wrong
+        except (click.exceptions.Exit, click.ClickException, SystemExit):
             raise
         except Exception as error:
             if os.environ.get("LOCKSTEP_TRACEBACK"):

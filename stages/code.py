@@ -1,4 +1,4 @@
-"""Which files of the port a stage's result depends on: those it executed, and those whose constants they read."""
+"""Which code of the port a stage's result depends on: the functions it ran, whatever was built before, and its taps."""
 
 import ast
 import hashlib
@@ -6,14 +6,19 @@ import inspect
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from .places import ROOT
+from .places import MODELS, ROOT
 
 PORT = ROOT / "port"
+BUILT = "#construction"
+CONSTRUCTORS = {"__init__", "__post_init__", "__new__"}
+PRODUCT = ("model", "generate")  # what a user of a port calls
+SHOWING = {"cli", "view", "dump", "errors", "__init__"}
 
 
 class Executed:
@@ -49,86 +54,105 @@ class Executed:
         }
 
 
-def with_constants(files: Iterable[Path]) -> set[Path]:
-    """These files and, repeatedly, those whose module-level values they import: no call betrays reading one."""
-    found: set[Path] = set()
-    todo = list(files)
-    while todo:
-        path = todo.pop()
-        if path not in found:
-            found.add(path)
-            todo.extend(_value_sources(path, path.stat().st_mtime_ns))
-    return found
+@dataclass(frozen=True)
+class Source:
+    """A file of the port as it was found, before the port was imported."""
 
+    text: bytes
 
-@lru_cache(maxsize=1024)
-def _value_sources(path: Path, _changed: int) -> tuple[Path, ...]:
-    tree = ast.parse(path.read_text())
-    sources = []
-    for node in ast.walk(tree):
-        if not isinstance(node, ast.ImportFrom):
-            continue
-        # An absolute import leaves the checkout, or names one of its packages from the root.
-        base = path.parents[node.level - 1] if node.level else ROOT
-        if node.module:
-            target = base.joinpath(*node.module.split(".")).with_suffix(".py")
-            if target.exists() and any(alias.name in _values(target) for alias in node.names):
-                sources.append(target)
-        else:
-            for alias in node.names:
-                target = base / f"{alias.name}.py"
-                if target.exists() and _read_attributes(tree, alias.asname or alias.name) & _values(target):
-                    sources.append(target)
-    return tuple(sources)
+    @cached_property
+    def digest(self) -> str:
+        """sha256 of the whole file."""
+        return hashlib.sha256(self.text).hexdigest()
 
+    @cached_property
+    def construction(self) -> str:
+        """sha256 of what runs before any stage does: the module's and the classes' own statements, and constructors.
 
-def _values(path: Path) -> set[str]:
-    """Names that a module assigns at its top level."""
-    names: set[str] = set()
-    for node in ast.parse(path.read_text()).body:
-        targets = (
-            node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
-        )
-        names.update(name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name))
-    return names
-
-
-def _read_attributes(tree: ast.AST, module: str) -> set[str]:
-    return {
-        node.attr
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == module
-    }
-
-
-def digest(path: Path) -> str:
-    """sha256 of a file, or "absent"."""
-    return hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else "absent"
+        The bodies of all other functions are left out, and so are docstrings, comments and layout.
+        """
+        try:
+            tree = ast.parse(self.text)
+        except SyntaxError:
+            return self.digest
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name not in CONSTRUCTORS:
+                node.body = [ast.Pass()]
+            elif isinstance(node, ast.Module | ast.ClassDef) and ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:]
+        return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
 
 @lru_cache(maxsize=1)
-def as_found() -> dict[Path, str]:
-    """Digest of each file of the port when it was first asked for: before the port was imported.
+def as_found() -> dict[str, Source]:
+    """The port's files by path from the project's root, as they were when this was first asked.
 
     A file saved while its old code is being judged is not the one that was judged.
     """
-    return {path: digest(path) for path in PORT.rglob("*.py")}
+    return {path.relative_to(ROOT).as_posix(): Source(path.read_bytes()) for path in sorted(PORT.rglob("*.py"))}
 
 
-def fingerprint(files: Iterable[Path]) -> dict[str, str]:
-    """Digest of each file as it was found, by its path from the project's root."""
+@lru_cache(maxsize=8)
+def observing(model: str) -> set[Path]:
+    """Files that serve a model's cuts and taps and not its product: every free verdict came through them."""
+    names = {path.stem: path for path in (PORT / model).glob("*.py")}
+    return {names[name] for name in _reached(names, {"cuts", "taps"}) - _reached(names, PRODUCT)}
+
+
+def _reached(names: dict[str, Path], roots: Iterable[str]) -> set[str]:
+    """Modules among `names` that these import, and theirs, and so on; themselves included."""
+    found: set[str] = set()
+    todo = [name for name in roots if name in names]
+    while todo:
+        name = todo.pop()
+        if name not in found:
+            found.add(name)
+            todo += names.keys() & set(_imported(as_found()[names[name].relative_to(ROOT).as_posix()].text))
+    return found
+
+
+def _imported(text: bytes) -> Iterator[str]:
+    """The last parts of the names of modules that a file imports."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom):
+            yield from [node.module.rpartition(".")[2]] if node.module else [alias.name for alias in node.names]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.rpartition(".")[2] for alias in node.names)
+
+
+def fingerprint(files: Iterable[Path], model: str) -> dict[str, str]:
+    """The digest of each of these files, and of what is constructed in each of the model's port."""
     found = as_found()
-    return {path.relative_to(ROOT).as_posix(): found.get(path, "absent") for path in sorted(files)}
+    whole = {path.relative_to(ROOT).as_posix() for path in files}
+    prints = {name: found[name].digest if name in found else "absent" for name in sorted(whole)}
+    return prints | {f"{name}{BUILT}": found[name].construction for name in _files_of(model)}
 
 
-def unchanged(recorded: dict[str, str]) -> bool:
-    """Whether every file still has the bytes it had."""
-    return all(digest(ROOT / name) == before for name, before in recorded.items())
+def unchanged(recorded: dict[str, str], model: str) -> bool:
+    """Whether everything still is as it was, and no file of the model's port came or went."""
+    found = as_found()
+    if {name for name in recorded if name.endswith(BUILT)} != {f"{name}{BUILT}" for name in _files_of(model)}:
+        return False
+    return all(_now(name, found) == before for name, before in recorded.items())
+
+
+def _files_of(model: str) -> list[str]:
+    """The files of a model's port, and those that all ports share."""
+    return [name for name in as_found() if name.startswith(f"port/{model}/") or name.count("/") == 1]
+
+
+def _now(name: str, found: dict[str, Source]) -> str:
+    source = found.get(name.removesuffix(BUILT))
+    if source is None:
+        return "absent"
+    return source.construction if name.endswith(BUILT) else source.digest
 
 
 def harness_digest() -> str:
-    """What judges: a changed gate, judge or plan asks again."""
+    """What judges: a change of anything in the harness but what only records, or only shows, asks again."""
     here = Path(__file__).parent
-    names = ("gates", "decisions", "judge", "code", "sides", "cases", "made", "pictures")
-    parts = [digest(here / f"{name}.py") for name in names]
-    return hashlib.sha256("".join(parts).encode()).hexdigest()
+    # A table's rows and cases are compared as they are, one by one.
+    judging = sorted(
+        path for path in here.glob("*.py") if path.stem not in SHOWING and not path.stem.startswith(MODELS)
+    )
+    return hashlib.sha256(b"".join(path.read_bytes() for path in judging)).hexdigest()

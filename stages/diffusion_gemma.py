@@ -146,7 +146,12 @@ stages = (
     Stage(
         "decoder",
         {"ids": "B C", "signal": "B C D", "padding": "B S", **PASTS},
-        {"h": Out("B C D", portable=STACKED)},
+        {
+            "h": Out("B C D", portable=STACKED),
+            # A canvas pass only reads its caches.
+            "keys.*": Out("B G S d", portable=MOVED),
+            "values.*": Out("B G S d", portable=MOVED),
+        },
         after=("embed", "layer", "decoder_masks", "self_conditioning"),
     ),
     Stage(
@@ -174,6 +179,7 @@ TEXTS = (
     "naïve café — 12,345.67 € 東京 🙂",
     "<bos><|turn>user\nhi<turn|>\n<|turn>model\n",
     "look: <|image|> and <|image><image|>",
+    "A sentence that is longer than any limit somebody may have left in a tokenizer. " * 8,
 )
 CHATS = (
     (("user", "What is the capital of France?"),),
@@ -271,14 +277,26 @@ cases = (
     ),
     Case(
         "chunks",
-        "prefill in chunks, a last one of a single token written into the ring",
+        "prefill in chunks, one of a single token written into the ring, and more after it",
         tokens=33,
         canvas=6,
-        chunks=(16, 3, 13, 1),
+        chunks=(16, 9, 5, 1, 2),
         blocks=FIRST_ONLY,
         seed=9,
         keep=(3,),
-        leave=LEFT,
+        leave=(*LEFT, "layer"),
+    ),
+    Case(
+        "ring",
+        "single tokens written into a ring that is not full",
+        tokens=6,
+        canvas=4,
+        chunks=(4, 1, 1),
+        blocks=FIRST_ONLY,
+        seed=13,
+        keep=(0,),
+        leave=(*LEFT, "layer"),
+        computes=("bfloat16",),
     ),
     Case(
         "whole",

@@ -139,9 +139,10 @@ RECOMMENDED = {
 STOPPING = {**RECOMMENDED, "confidence_threshold": 1.0, "sampler_config": {"entropy_bound": 1e9}}
 CONFIDENCE, ENTROPY = ("sampler", "confidence-threshold"), ("sampler", "entropy-bound")
 SMALL = (("max_canvas", 16), ("steps", 5))
-PROMPT = "What is the capital of France?"  # without its turn: the trained nano needs several steps
-STORY = "<|turn>user\nTell me a long story about a cat.<turn|>\n<|turn>model\n"
-QUESTION = "<|turn>user\nWhat is the capital of France?<turn|>\n<|turn>model\n"
+# As the chat template writes them, but for the start token.
+QUESTION = "<|turn>user\nWhat is the capital of France?<turn|>\n<|turn>model\n<|channel>thought\n<channel|>"
+STORY = "<|turn>user\nTell me a long story about a cat.<turn|>\n<|turn>model\n<|channel>thought\n<channel|>"
+PROMPT = "What is the capital of France?"  # without its turn, which takes the trained nano several steps
 
 
 def _run(*options: tuple[str, object], prompt: str | None = PROMPT, seed: int = 0, tokens: int = 0) -> Generation:

@@ -12,7 +12,7 @@ from goldens.store import Golden, Record
 from reports.verdict import Status, Verdict, Worst
 
 from . import sides
-from .code import Executed, with_constants
+from .code import Executed
 from .gates import FLOATS, Tensor, Yardstick, bits, judge, ulps, wide
 from .spec import Out, Stage, Table
 
@@ -64,7 +64,7 @@ class Judge:
                 verdicts.append(self._broken(here, error))
                 continue
             verdicts.extend(self.hold(here, record, outs))
-        self.executed[stage.name] = with_constants(watch.files(constructors=True))
+        self.executed[stage.name] = watch.files(constructors=True)
         return verdicts
 
     def free(self, stage: Stage) -> list[Verdict]:

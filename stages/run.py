@@ -3,6 +3,7 @@
 import hashlib
 import json
 import platform
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from reports.verdict import Status, Verdict
 
 from . import sides
 from .cases import plan
-from .code import PORT, Executed, as_found, fingerprint, harness_digest, unchanged, with_constants
+from .code import BUILT, PORT, Executed, as_found, fingerprint, harness_digest, observing, unchanged
 from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
 from .judge import Judge
@@ -107,7 +108,7 @@ class Run:
             cuts, watch = sides.cuts("port", self.table.model), Executed()
             with watch.watching():
                 self._ports[where, compute] = self._load(cuts, where, compute)
-            self._base[where, compute] = with_constants(watch.files(constructors=False))
+            self._base[where, compute] = watch.files(constructors=False) | observing(self.table.model)
         return self._ports[where, compute]
 
     @staticmethod
@@ -131,8 +132,15 @@ class Run:
                 if name in asked or any(row.status is not Status.PASS for row in rows) or name in answer.fresh:
                     answer.verdicts.extend(rows)
         finally:
-            self.ledger.save()
+            self._save()
         return answer
+
+    def _save(self) -> None:
+        """Keep what was found; where the ledger cannot be written, what was found is still said."""
+        try:
+            self.ledger.save()
+        except OSError as error:
+            print(f"the ledger {self.ledger.path} was not written, and nothing is remembered: {error}", file=sys.stderr)
 
     def recall(self) -> Answer:
         """What the ledger still holds for everything asked; nothing is judged."""
@@ -200,7 +208,7 @@ class Run:
         key = self._key(stage, one)
         name = f"{self.table.model}/{stage.name}/{one.name}/{one.held.tier}"
         held = None if self.question.again else self.ledger.get(name)
-        if held is not None and held.key == key and unchanged(held.files):
+        if held is not None and held.key == key and unchanged(held.files, self.table.model):
             return held
         if not self._judging:
             return None
@@ -213,13 +221,13 @@ class Run:
             files |= set(PORT.rglob("*.py"))  # whatever mends it, elsewhere in the ordinary run too, asks again
         for waited in self.table.closure([stage.name])[:-1]:
             files |= self._ancestors(waited, one)
-        self.ledger.put(name, Entry(key, fingerprint(files), tuple(verdicts), seconds))
+        self.ledger.put(name, Entry(key, fingerprint(files, self.table.model), tuple(verdicts), seconds))
         return Entry(key, {}, tuple(verdicts), -max(seconds, 1e-9))
 
     def _ancestors(self, stage: str, one: _Open) -> set[Path]:
         """Files that a stage before this one depends on: a free verdict came through them."""
         held = self.ledger.get(f"{self.table.model}/{stage}/{one.name}/{one.held.tier}")
-        return {ROOT / name for name in held.files} if held else set()
+        return {ROOT / name for name in held.files if not name.endswith(BUILT)} if held else set()
 
     def _key(self, stage: Stage, one: _Open) -> str:
         parts = [

@@ -86,6 +86,9 @@ class Shelf:
             raise GoldenError(path=path, cause=cause)
         where = self.question.checkpoint or checkpoint_path(case.checkpoint)
         self._check_checkpoint(facts, where, compute, path)
+        found, asked = (facts["model"], facts["compute"]), (self.table.model, compute)
+        if found != asked:
+            raise GoldenError(path=path, cause=f"it holds {' in '.join(found)}, and {' in '.join(asked)} is asked for")
         for stage in golden.stages():
             if wrong := _unlike(self.table, stage, golden):
                 raise GoldenError(path=path, cause=f"the table changed since it was recorded: {wrong}")

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import HarnessError
 from .spec import Stage
 
 Trace = dict[str, Any]
@@ -14,13 +15,29 @@ At = dict[str, Any]
 
 
 def cuts(side: str, model: str) -> ModuleType:
-    """The module that holds one callable a stage."""
-    return importlib.import_module(f"{side}.{model}.cuts")
+    """The module that holds one callable a stage.
+
+    Raises:
+        HarnessError: what it is made of is not installed here.
+    """
+    return _module(side, model, "cuts")
 
 
 def taps(side: str, model: str) -> ModuleType:
     """The module that runs a plan and reports its borders."""
-    return importlib.import_module(f"{side}.{model}.taps")
+    return _module(side, model, "taps")
+
+
+def _module(side: str, model: str, name: str) -> ModuleType:
+    try:
+        return importlib.import_module(f"{side}.{model}.{name}")
+    except ModuleNotFoundError as missing:
+        if missing.name and missing.name.partition(".")[0] in {"port", "oracle"}:
+            raise
+        raise HarnessError(
+            f"the {side} of {model} needs the package {missing.name!r}, which is not installed here. "
+            "Install the checkout with it: pip install -c .ci/constraints.txt -e '.[oracle,test]'"
+        ) from missing
 
 
 def parse(occurrence: str) -> At:

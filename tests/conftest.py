@@ -25,8 +25,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Give each parity item its keywords; refuse a stage that no item has: a typo must not pass by selecting none."""
     known: dict[str, set[str]] = {}
     for item in items:
-        callspec = getattr(item, "callspec", None)
-        for word, value in (callspec.params if callspec else {}).items():
+        if not item.get_closest_marker("parity"):
+            continue
+        for word, value in item.callspec.params.items():
             if word in WORDS:
                 item.extra_keyword_matches.add(f"[{word}:{value}]")
                 known.setdefault(word, set()).add(str(value))
@@ -35,3 +36,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             raise pytest.UsageError(
                 f"-k {word}={value}: there is no such {word}; there are: {sorted(known.get(word, ()))}"
             )
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The numbers that `harness run` prints, for the stages whose gates were asked for here."""
+    lines = [
+        value
+        for report in terminalreporter.getreports("passed")
+        for name, value in report.user_properties
+        if name == "parity"
+    ]
+    if lines:
+        terminalreporter.section("parity")
+        for line in lines:
+            terminalreporter.line(line)

@@ -31,7 +31,7 @@ from stages.places import checkpoint_path
 
 def turn(text: str) -> str:
     """A prompt as the chat template writes it, but for the start token."""
-    return f"<|turn>user\n{text}<turn|>\n<|turn>model\n"
+    return f"<|turn>user\n{text}<turn|>\n<|turn>model\n<|channel>thought\n<channel|>"
 
 
 # What the trained nano knows, what it was never asked, what takes several canvases, and what it cannot make sense of.
@@ -203,10 +203,11 @@ def main(checkpoint: Path | None, compute: str, canvas: int, steps: int, compile
     tally = Tally()
     start = time.perf_counter()
     runs = list(matrix(canvas, steps))[::every]
-    with click.progressbar(runs, file=sys.stderr, label="generations") as bar:
-        for name, prompt, options, seed in bar:
-            tally.runs["in all"] += 1
-            one(sides, name, sides.encode(prompt), options, seed, tally)
+    for done, (name, prompt, options, seed) in enumerate(runs):
+        tally.runs["in all"] += 1
+        one(sides, name, sides.encode(prompt), options, seed, tally)
+        if done % 40 == 39:
+            click.echo(f"{done + 1} of {len(runs)}: {len(tally.differing)} differences", err=True)
     for i in range(compiled):
         sampler = ("confidence-threshold", "entropy-bound")[i % 2]
         options = {"sampler": sampler, "max_canvas": canvas, "steps": 3, "max_tokens": 2 * canvas + 1, "compile": True}

@@ -1,4 +1,4 @@
-"""Which files a result depends on: those that ran, and those whose constants they read. On a small port of its own."""
+"""Which code a result depends on: files that ran, what any file constructs, the taps. On a small port of its own."""
 
 import importlib
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from stages import code
-from stages.code import Executed, fingerprint, unchanged, with_constants
+from stages.code import Executed, fingerprint, unchanged
 
 FILES = {
     "__init__.py": "",
@@ -41,7 +41,7 @@ def toy(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(code, "ROOT", tmp_path)
     monkeypatch.setattr(code, "PORT", tmp_path / "port")
-    code._value_sources.cache_clear()
+    code.observing.cache_clear()
     code.as_found.cache_clear()
     yield folder.resolve(), lambda name: importlib.import_module(f"port.toy.{name}")
     for name in [name for name in sys.modules if name.partition(".")[0] == "port"]:
@@ -109,62 +109,75 @@ def test_watching_ends_and_gives_back_the_profiler_before_it(toy):
     assert not executed.files(constructors=True)
 
 
-@pytest.mark.parametrize(
-    ("name", "with_it"),
-    [
-        ("adds.py", {"adds.py", "named.py", "sizes.py"}),  # by name, and what that name was made of
-        ("reads.py", {"reads.py", "sizes.py"}),  # by an attribute of the module, under another name
-        ("calls.py", {"calls.py"}),  # a function betrays itself when it is called
-        ("absolute.py", {"absolute.py", "sizes.py"}),
-        ("inner/__init__.py", {"inner/__init__.py", "sizes.py"}),
-        ("unread.py", {"unread.py"}),
-    ],
-)
-def test_constants_come_with_the_files_that_read_them(toy, name, with_it):
+def anew():
+    """What the next process would find."""
+    code.as_found.cache_clear()
+    code.observing.cache_clear()
+
+
+def test_a_fingerprint_holds_until_the_code_changes(toy):
     folder, _ = toy
-    assert names(folder, with_constants([folder / name])) == with_it
+    recorded = fingerprint([folder / "adds.py"], "toy")
+    assert "port/toy/adds.py" in recorded
+    assert "port/toy/calls.py" not in recorded
+    assert unchanged(recorded, "toy")
+    for name, text, holds in (
+        ("adds.py", FILES["adds.py"] + "\n", False),  # a file that ran: any byte
+        ("calls.py", FILES["calls.py"].replace("return helper()", "return 2"), True),  # what another function does
+        ("calls.py", FILES["calls.py"] + "\n# a comment\n", True),
+        ("sizes.py", FILES["sizes.py"].replace("= 3", "= 4"), False),  # a constant
+        ("sizes.py", FILES["sizes.py"].replace("def helper()", "def helper(x=1)"), False),  # a default
+        ("sizes.py", FILES["sizes.py"].replace("def helper", "@staticmethod\ndef helper"), False),
+        ("built.py", FILES["built.py"].replace("self.x = 1", "self.x = 2"), False),  # what a constructor builds
+        ("built.py", FILES["built.py"].replace("class Built:", "class Built:\n    y = 1\n"), False),
+        ("built.py", FILES["built.py"].replace("return self.x", "return -self.x"), True),
+        ("new.py", "NEW = 1\n", False),
+    ):
+        (folder / name).write_text(text)
+        anew()
+        assert unchanged(recorded, "toy") is holds, (name, text)
+        if name in FILES:
+            (folder / name).write_text(FILES[name])
+        else:
+            (folder / name).unlink()
+    anew()
+    assert unchanged(recorded, "toy")
+    (folder / "calls.py").unlink()
+    anew()
+    assert not unchanged(recorded, "toy")
 
 
-def test_constants_are_looked_for_again_when_a_file_changed(toy):
+def test_another_model_is_none_of_its_business(toy):
     folder, _ = toy
-    assert names(folder, with_constants([folder / "unread.py"])) == {"unread.py"}
-    (folder / "unread.py").write_text("from .sizes import WIDTH\n\nOTHER = WIDTH\n")
-    assert names(folder, with_constants([folder / "unread.py"])) == {"unread.py", "sizes.py"}
-
-
-def test_files_that_import_each_other_are_found_once(toy):
-    folder, _ = toy
-    (folder / "unread.py").write_text("from .again import THIS\n\nTHAT = 1\n")
-    (folder / "again.py").write_text("from .unread import THAT\n\nTHIS = 1\n")
-    assert names(folder, with_constants([folder / "unread.py"])) == {"unread.py", "again.py"}
-
-
-def test_a_fingerprint_holds_until_one_byte_changes(toy):
-    folder, _ = toy
-    recorded = fingerprint([folder / "adds.py", folder / "sizes.py"])
-    assert list(recorded) == ["port/toy/adds.py", "port/toy/sizes.py"]
-    assert unchanged(recorded)
-    (folder / "calls.py").write_text("another file\n")
-    assert unchanged(recorded)
-    before = (folder / "sizes.py").read_bytes()
-    (folder / "sizes.py").write_bytes(before + b"\n")
-    assert not unchanged(recorded)
-    (folder / "sizes.py").write_bytes(before)
-    assert unchanged(recorded)
-    (folder / "sizes.py").unlink()
-    assert not unchanged(recorded)
+    recorded = fingerprint([folder / "adds.py"], "toy")
+    other = folder.parent / "other"
+    other.mkdir()
+    (other / "model.py").write_text("WIDTH = 1\n")
+    anew()
+    assert unchanged(recorded, "toy")
+    (folder.parent / "shared.py").write_text("WIDTH = 1\n")
+    anew()
+    assert not unchanged(recorded, "toy")
 
 
 def test_a_file_saved_while_its_old_code_is_judged_is_not_the_one_that_was(toy):
     folder, _ = toy
     code.as_found()
-    (folder / "adds.py").write_text("saved meanwhile\n")
-    (folder / "new.py").write_text("and a new one\n")
-    for name in ("adds.py", "new.py"):
-        assert not unchanged(fingerprint([folder / name]))
-    code.as_found.cache_clear()  # the next process
-    for name in ("adds.py", "new.py"):
-        assert unchanged(fingerprint([folder / name]))
+    (folder / "adds.py").write_text("saved = 'meanwhile'\n")
+    recorded = fingerprint([folder / "adds.py"], "toy")
+    assert unchanged(recorded, "toy")
+    anew()
+    assert not unchanged(recorded, "toy")
+
+
+def test_what_only_cuts_and_taps_import_observes(toy):
+    folder, _ = toy
+    (folder / "model.py").write_text("from .adds import add\n")
+    (folder / "cuts.py").write_text("from .model import add\nfrom . import reads\n")
+    (folder / "taps.py").write_text("from . import cuts, watch\nfrom .calls import call\n")
+    (folder / "watch.py").write_text("import json\n")
+    anew()
+    assert names(folder, code.observing("toy")) == {"cuts.py", "taps.py", "watch.py", "reads.py", "calls.py"}
 
 
 def test_a_changed_judge_is_another_judge(tmp_path, monkeypatch):

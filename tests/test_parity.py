@@ -11,15 +11,20 @@ from stages.places import MODELS
 from stages.run import Run
 from stages.shelf import Question
 
+MODES = ("forced", "free")
 ROWS = [(model, stage.name) for model in MODELS for stage in table_of(model).stages]
 
 
-@pytest.mark.parametrize(("model", "stage"), ROWS)
+@pytest.mark.parity
+@pytest.mark.parametrize(("model", "stage"), ROWS, ids=lambda name: name)
 def test_stage(model: str, stage: str, record_property) -> None:
     answer = Run(table_of(model), Question(stages=(stage,))).answer()
     rows = [row for row in answer.verdicts if row.stage == stage]
-    for row in rows:
-        record_property(f"{row.case} {row.mode} {row.occurrence} {row.tensor}", row.value)
+    worst = {mode: max((row.value or 0.0 for row in rows if row.mode == mode), default=None) for mode in MODES}
+    tiers = ", ".join(sorted({row.tier for row in rows}))
+    record_property(
+        "parity", f"{stage}: {len(rows)} verdicts, forced {worst['forced']:g}, free {worst['free']:g}, {tiers}"
+    )
     wrong = [line(row) + f"  [{row.case}, {row.mode}]" for row in answer.verdicts if row.status is not Status.PASS]
     assert not wrong, "\n".join(
         [f"{len(wrong)} verdicts of {stage} are not PASS; see: harness run {stage}", *wrong[:10]]

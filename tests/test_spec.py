@@ -14,9 +14,9 @@ LOOSE = Within(2, because="test")
 ISSUE = (
     "config weights tokenize chat_template image_preprocess image_splice patch_embed vision_layer vision_tower "
     "vision_project embed merge_vision rope attention mlp router select_experts moe layer encoder_masks image_masks "
-    "kv_cache encoder image_encoder decoder_masks soft_embeddings self_conditioning decoder logits temperature "
-    "token_confidence token_entropy accept_confidence accept_entropy renoise stopping sampler_step denoise_canvas "
-    "generate generate_image"
+    "kv_cache encoder image_encoder decoder_masks soft_embeddings self_conditioning decoder logits "
+    "temperature token_confidence token_entropy accept_confidence accept_entropy renoise stopping sampler_step "
+    "denoise_canvas generate generate_image"
 )
 GEMMA = table_of("diffusion_gemma")
 CUT = [(side, model, stage) for model in MODELS for stage in table_of(model).stages for side in ("port", "oracle")]

@@ -78,7 +78,7 @@ def _text() -> Json:
         "attention_dropout": 0.0,
         "bos_token_id": BOS,
         "eos_token_id": EOS,
-        "final_logit_softcapping": 30.0,
+        "final_logit_softcapping": 25.0,
         "global_head_dim": head_dim(LAYERS - 1),
         "head_dim": head_dim(0),
         "hidden_activation": "gelu_pytorch_tanh",
@@ -96,7 +96,7 @@ def _text() -> Json:
         "pad_token_id": PAD,
         "rms_norm_eps": 1e-6,
         "rope_parameters": {
-            "full_attention": {"partial_rotary_factor": 0.25, "rope_theta": 1000000.0, "rope_type": "proportional"},
+            "full_attention": {"partial_rotary_factor": 0.5, "rope_theta": 1000000.0, "rope_type": "proportional"},
             "sliding_attention": {"rope_theta": 10000.0, "rope_type": "default"},
         },
         "sliding_window": 24,

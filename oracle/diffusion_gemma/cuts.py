@@ -47,12 +47,36 @@ Trace = dict[str, np.ndarray]
 At = Mapping[str, Any]
 
 __all__ = [
-    "OracleError", "accept_confidence", "accept_entropy", "chat_template", "config", "decoder_masks", "denoise_canvas",
-    "encoder_masks", "encoder_masks_by_kind", "generate", "generate_image", "image_masks", "image_preprocess",
-    "image_splice", "load", "load_wide", "merge_vision", "patch_embed", "renoise", "sampler_step", "stopping",
-    "temperature", "token_confidence", "token_entropy", "tokenize", "vision_layer", "vision_project", "vision_tower",
+    "OracleError",
+    "accept_confidence",
+    "accept_entropy",
+    "chat_template",
+    "config",
+    "decoder_masks",
+    "denoise_canvas",
+    "encoder_masks",
+    "encoder_masks_by_kind",
+    "generate",
+    "generate_image",
+    "image_masks",
+    "image_preprocess",
+    "image_splice",
+    "load",
+    "load_wide",
+    "merge_vision",
+    "patch_embed",
+    "renoise",
+    "sampler_step",
+    "stopping",
+    "temperature",
+    "token_confidence",
+    "token_entropy",
+    "tokenize",
+    "vision_layer",
+    "vision_project",
+    "vision_tower",
     "weights",
-]  # fmt: skip
+]
 
 
 def load_wide(checkpoint: Path, compute: str, kind: str) -> Reference:
@@ -273,14 +297,15 @@ def decoder(
     past_values: Trace,
     cursors: np.ndarray,
 ) -> Trace:
-    """A whole canvas pass: hidden states [B, C, D] after the final norm."""
+    """A whole canvas pass: hidden states [B, C, D] after the final norm, and the caches, which it only reads."""
+    caches = _caches(reference, past_keys, past_values, cursors, decoder=True)
     h = reference.model.model.decoder(
         to_mlx(ids),
-        cache=_caches(reference, past_keys, past_values, cursors, decoder=True),
+        cache=caches,
         self_conditioning_embeddings=to_mlx(signal),
         decoder_attention_mask=canvas_padding(padding, ids.shape[1]),
     )
-    return {"h": to_numpy(h)}
+    return {"h": to_numpy(h), **seen(caches)}
 
 
 def logits(reference: Reference, at: At, *, h: np.ndarray) -> Trace:

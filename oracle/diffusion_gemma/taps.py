@@ -175,21 +175,19 @@ class _Passes:
         def remember_ids(args: Any, _kwargs: Any) -> None:
             self.canvas_ids = to_numpy(args[0])
 
-        def decoded(args: Any, _kwargs: Any, result: Any, _token: Any) -> None:
-            takes = {
-                "ids": to_numpy(args[0]),
-                "signal": self.signal_tensor,
-                "padding": self.padding,
-                **self._states(visible, args[0].shape[0]),
-            }
-            self.emit("decoder", self.prefix, takes, {"h": to_numpy(result)})
+        def before_decoder(args: Any, _kwargs: Any) -> Trace:
+            return self._states(visible, args[0].shape[0])
+
+        def decoded(args: Any, _kwargs: Any, result: Any, past: Trace) -> None:
+            takes = {"ids": to_numpy(args[0]), "signal": self.signal_tensor, "padding": self.padding, **past}
+            self.emit("decoder", self.prefix, takes, {"h": to_numpy(result), **cuts.seen(self.caches)})
 
         vision_taps.watch_embedding(watch, self)
         watch.on(self.encoder, "_make_encoder_masks", before=lambda _a, _k: self.caches[0].offset, after=encoder_masks)
         watch.on(self.decoder.self_conditioning, after=conditioned)
         watch.on(self.decoder, "_make_decoder_masks", after=decoder_masks)
         watch.on(self.decoder, "_embed_canvas", before=remember_ids, after=lambda *_: None)
-        watch.on(self.decoder, after=decoded)
+        watch.on(self.decoder, before=before_decoder, after=decoded)
 
     def _watch_layer(  # noqa: C901 -- one small hook a border, side by side
         self, watch: Watch, i: int, layer: Any, cache: Any

@@ -204,7 +204,7 @@ def read(directory: Path) -> ModelConfig:
     path = directory / "config.json"
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             str(path),
             found=f"it cannot be read ({error})",

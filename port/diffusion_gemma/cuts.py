@@ -263,9 +263,9 @@ def decoder(
     past_values: Trace,
     cursors: np.ndarray,
 ) -> Trace:
-    """A whole canvas pass: hidden states [B, C, D] after the final norm."""
+    """A whole canvas pass: hidden states [B, C, D] after the final norm, and the caches, which it only reads."""
     caches = restore_all(_windows(model), past_keys, past_values, cursors, ordered=True)
-    return {"h": to_numpy(model.decode(to_mlx(ids), caches, to_mlx(signal), optional(padding)))}
+    return {"h": to_numpy(model.decode(to_mlx(ids), caches, to_mlx(signal), optional(padding))), **shown(caches)}
 
 
 def logits(model: DiffusionGemma, at: At, *, h: np.ndarray) -> Trace:

@@ -117,11 +117,11 @@ class _Run:
         self.prefix = prefix
         signal = None if step["signal"] == "none" else self._signal(step["signal"], logits)
         ids = to_mlx(step["ids"])
+        past = self._states(lambda i: visible(self.caches[i]))
         h = self.model.decode(ids, self.caches, signal, optional(self.padding))
         signal = mx.zeros_like(h) if signal is None else signal
-        past = self._states(lambda i: visible(self.caches[i]))
         ins = {"ids": step["ids"], "signal": to_numpy(signal), "padding": self.padding, **past}
-        self.emit("decoder", prefix, ins, {"h": to_numpy(h)})
+        self.emit("decoder", prefix, ins, {"h": to_numpy(h), **shown(self.caches)})
         logits = self.model.logits(h)
         self.emit("logits", prefix, {"h": to_numpy(h)}, {"logits": to_numpy(logits)})
         return logits

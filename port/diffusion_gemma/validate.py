@@ -120,6 +120,10 @@ def check_vision(vision: "VisionConfig", path: Path) -> None:
     _enforce(rules, "vision_config", path)
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def check_rope(ropes: dict[str, Any] | None, kinds: set[str], path: Path) -> None:
     """Refuse rotary settings of a layer kind or a type that this port does not rotate by.
 
@@ -139,12 +143,12 @@ def check_rope(ropes: dict[str, Any] | None, kinds: set[str], path: Path) -> Non
             path,
         )
         name = rope.get("type") or rope.get("rope_type", "default")
-        fraction = rope.get("partial_rotary_factor", 1.0)
+        theta, fraction = rope.get("rope_theta", 1.0), rope.get("partial_rotary_factor", 1.0)
         _enforce(
             [
-                (name in {"default", "proportional"}, "rope_type", name, "'default' or 'proportional'"),
-                (rope.get("rope_theta", 1.0) > 0, "rope_theta", rope.get("rope_theta"), "above 0"),
-                (0 <= fraction <= 1, "partial_rotary_factor", fraction, "from 0 to 1"),
+                (name in ("default", "proportional"), "rope_type", name, "'default' or 'proportional'"),
+                (_is_number(theta) and theta > 0, "rope_theta", theta, "a number above 0"),
+                (_is_number(fraction) and 0 <= fraction <= 1, "partial_rotary_factor", fraction, "from 0 to 1"),
             ],
             where,
             path,
