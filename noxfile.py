@@ -17,6 +17,7 @@ import nox
 
 ROOT = Path(__file__).parent
 LOCAL = "goldens/local"
+ORACLES = {"diffusion_gemma": "oracle", "metadiffusion": "torch"}  # the extra that brings each model's oracle
 PINS = ("pyproject.toml", ".ci/constraints.txt")
 
 nox.needs_version = ">=2024.4"
@@ -50,10 +51,21 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
-def goldens(session: nox.Session) -> None:
-    """Record the committed goldens again and fail if any byte of payload changed. Arguments go to `harness dump`."""
-    _install(session, "oracle")
-    session.run("harness", "dump", "--check", "--committed", *session.posargs)
+def tests_torch(session: nox.Session) -> None:
+    """Run the tests that compare MetaDiffusion with PyTorch and transformers. Arguments go to pytest."""
+    _install(session, "torch", "test")
+    session.run("pytest", "tests/torch", *session.posargs)
+
+
+@nox.session
+@nox.parametrize("model", ORACLES)
+def goldens(session: nox.Session, model: str) -> None:
+    """Record a model's committed goldens again and fail if any byte of payload changed. Arguments go to `harness dump`.
+
+    Each oracle has an environment of its own: `nox -s "goldens(model='metadiffusion')"` is the one with torch.
+    """
+    _install(session, ORACLES[model])
+    session.run("harness", "dump", "--check", "--committed", "--model", model, *session.posargs)
 
 
 @nox.session
@@ -83,6 +95,13 @@ def generations(session: nox.Session) -> None:
     """Run both engines over a matrix of generations; any difference fails. `-- --help` lists its arguments."""
     _install(session, "oracle", "test")
     session.run("python", "tests/generations.py", *session.posargs)
+
+
+@nox.session
+def bench_torch(session: nox.Session) -> None:
+    """Measure MetaDiffusion's port against its oracle on the same weights, interleaved."""
+    _install(session, "torch", "test")
+    session.run("pytest", "tests/torch/bench_metadiffusion.py", "-q", "-s", *session.posargs)
 
 
 def _install(session: nox.Session, *extras: str) -> None:

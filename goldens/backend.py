@@ -12,6 +12,7 @@ from typing import Any
 
 # Files of which a loaded library's name is part decide the bits of a result.
 _NUMERIC = ("mlx", "blas", "lapack", "mkl", "blis", "gfortran", "quadmath", "stdc++", "gomp", "libm.", "libm-")
+_PROBES = ("primitives.py", "canary.py")
 _ENVIRONMENT = ("MLX_", "OMP_", "OPENBLAS_", "MKL_", "BLIS_", "VECLIB_", "GOTO_", "LD_PRELOAD", "DYLD_", "METAL_")
 
 
@@ -46,7 +47,7 @@ def identity() -> dict[str, Any]:
         "libraries": {str(path): _stamp(path) for path in loaded_libraries()},
         "compiler": [compiler, *_stamp(Path(compiler).resolve())] if compiler else None,
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith(_ENVIRONMENT)},
-        "probes": hashlib.sha256((here / "primitives.py").read_bytes()).hexdigest(),
+        "probes": hashlib.sha256(b"".join((here / name).read_bytes() for name in _PROBES)).hexdigest(),
     }
 
 

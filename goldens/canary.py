@@ -16,6 +16,7 @@ import numpy as np
 from goldens import backend
 
 DIGITS = 16  # of each hash: chance collisions are what it guards against
+FRAMEWORK = "framework"  # in a manifest's canary: what computed the golden, where that is not MLX
 CACHE = Path(__file__).resolve().parent.parent / ".lockstep"
 
 
@@ -60,7 +61,9 @@ def compute() -> dict[str, str]:
 
 
 def differing(recorded: Mapping[str, str], here: Mapping[str, str]) -> list[str]:
-    """Names of the primitives that differ, or that only one of the two has."""
+    """Names of the primitives that differ, or that only one of the two has; the framework where it is another one."""
+    if FRAMEWORK in recorded:
+        return [f"{FRAMEWORK} {recorded[FRAMEWORK]}"]
     return sorted(name for name in recorded.keys() | here.keys() if recorded.get(name) != here.get(name))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from goldens import backend
-from goldens.canary import CACHE, canary
+from goldens.canary import CACHE, FRAMEWORK, canary
 from goldens.checkpoint import digest as checkpoint_digest
 from goldens.errors import GoldenError
 
@@ -18,6 +18,7 @@ PACKAGES = (
     "mlx-cpu",
     "mlx-metal",
     "mlx-lm",
+    "torch",
     "transformers",
     "tokenizers",
     "safetensors",
@@ -38,6 +39,7 @@ def collect(
     checkpoint: Path,
     recorder: Iterable[Path],
     oracle_package: str,
+    framework: str = "mlx",
     kept: str | list[Any],
     cache: Path | None = CACHE,
 ) -> dict[str, Any]:
@@ -53,6 +55,8 @@ def collect(
         checkpoint: directory the oracle loads.
         recorder: files and folders whose Python source records.
         oracle_package: the oracle's distribution; its files must be as its wheel brought them.
+        framework: distribution that computes the oracle. Another one than MLX has none of the canary's primitives: its
+            name and version stand in their place.
         kept: what the case keeps of a full recording.
         cache: where the canary's answer is kept (see ``canary``).
 
@@ -79,7 +83,7 @@ def collect(
         },
         "packages": packages(),
         "backend": backend.describe(),
-        "canary": canary(cache),
+        "canary": canary(cache) if framework == "mlx" else {FRAMEWORK: f"{framework} {version(framework)}"},
     }
 
 

@@ -1,4 +1,4 @@
-"""The port's own door: `python -m port generate PROMPT --checkpoint DIR`.
+"""The port's own door: `python -m port generate PROMPT --checkpoint DIR`, and what MetaDiffusion needs besides.
 
 Exit codes: 0 done; 2 a value that is not allowed; 3 a checkpoint that cannot be used.
 """
@@ -11,11 +11,21 @@ from typing import Any
 import click
 
 from port.errors import OptionError, PictureError, PortError
+from port.metadiffusion import cli as metadiffusion
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+class _Commands(click.Group):
+    """`generate` is the command of the model that its checkpoint is of."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """The command that a command line names; see the class."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, metadiffusion.generate if name == "generate" and metadiffusion.is_asked(rest) else command, rest
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """DiffusionGemma on MLX."""
+    """DiffusionGemma and MetaDiffusion on MLX."""
 
 
 @main.command()
@@ -106,6 +116,9 @@ def _seed(given: int | None) -> int:
         )
     return given
 
+
+main.add_command(metadiffusion.convert)
+main.add_command(metadiffusion.train)
 
 if __name__ == "__main__":
     main()

@@ -131,9 +131,10 @@ def summary(report: Report) -> list[str]:
         for names, cases in sorted(goldens.items())
         if names
     ]
-    bits = [v.value for v in report.verdicts if kind(v.gate) == "exact" and v.value is not None]
-    if found.tiers == ("exact",) and set(_statuses(report)) == {Status.PASS} and bits:
-        texts.append(f"max differing bits {number(max(bits))}")
+    bits = [v.value for v in report.verdicts if v.tier == "exact" and kind(v.gate) == "exact" and v.value is not None]
+    if "exact" in found.tiers and set(_statuses(report)) == {Status.PASS} and bits:
+        where = "" if found.tiers == ("exact",) else " in the exact tier"
+        texts.append(f"max differing bits {number(max(bits))}{where}")
     return texts
 
 

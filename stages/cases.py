@@ -6,6 +6,8 @@ import numpy as np
 
 from . import pictures
 from .made import made
+from .masked import MaskedCase
+from .masked import plan as masked_plan
 from .spec import Case, Generation
 
 Plan = dict[str, Any]
@@ -17,6 +19,8 @@ def plan(case: Case, config: dict[str, Any]) -> Plan:
     Ids are uniform over the vocabulary; the prompt begins with the start token and holds an image token without an
     image, which the encoder is to read as padding.
     """
+    if isinstance(case, MaskedCase):
+        return masked_plan(case, config)
     text = config["text_config"]
     draws = np.random.Generator(np.random.PCG64(case.seed))
     ids = _ids(draws, text["vocab_size"], case.tokens)[:, : case.tokens]

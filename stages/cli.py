@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,15 @@ from reports import html, text
 from reports.verdict import Status, Verdict, exit_code, summarize
 
 from . import view
+from .asked import per_model, table_of
 from .errors import HarnessError, UsageError
 from .places import CACHE, COMMITTED, LOCAL, MODELS, PAGES, golden_path
 from .run import Answer, Run
 from .shelf import Question
-from .spec import Table
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 MODEL = click.option("--model", type=click.Choice(MODELS), default=MODELS[0], show_default=True, help="Which table.")
+ONE_MODEL = click.option("--model", type=click.Choice(MODELS), help="Only this model's table (default: all).")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 CASE = click.option("--case", "cases", multiple=True, metavar="NAME", help="Only this case; may be repeated.")
 COMPUTE = click.option(
@@ -71,12 +71,6 @@ def main() -> None:
     """Hold a port to its oracle, stage by stage."""
 
 
-def table_of(model: str) -> Table:
-    """The table of a model, by name."""
-    table: Table = import_module(f"stages.{model}").TABLE
-    return table
-
-
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
     """What is being done now, on a terminal; nothing elsewhere."""
@@ -90,7 +84,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 
 @main.command()
 @click.argument("stages", nargs=-1, metavar="[STAGE]...")
-@MODEL
+@ONE_MODEL
 @CASE
 @COMPUTE
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Judge the port on this checkpoint directory.")
@@ -104,7 +98,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 @JSON
 def run(
     stages: tuple[str, ...],
-    model: str,
+    model: str | None,
     cases: tuple[str, ...],
     computes: tuple[str, ...],
     checkpoint: Path | None,
@@ -117,17 +111,18 @@ def run(
     as_json: bool,
 ) -> None:
     """Judge stages (default: all), and first whatever they wait for that holds no current PASS."""
-    table = table_of(model)
     modes = (mode,) if mode else ("forced", "free")
-    question = Question(stages, cases, computes, goldens, checkpoint, tier, modes, again)
+    asked = per_model(model, Question(stages, cases, computes, goldens, checkpoint, tier, modes, again))
+    answers = []
     with _progress() as progress, redirect_stdout(sys.stderr):  # whatever the port prints is no part of the answer
         try:
-            answer = Run(table, question, progress).answer()
+            answers = [Run(table, question, progress).answer() for table, question in asked]
         except SystemExit as left:
             raise HarnessError(f"the port ended the process, with code {left.code}, while it was loaded") from left
-    report = view.report(table, answer, question)
+    found = [view.report(table, answer, q) for (table, q), answer in zip(asked, answers, strict=True)]
+    report, verdicts = view.merged(found), [row for answer in answers for row in answer.verdicts]
     if as_json:
-        click.echo(json.dumps(_document(answer, answer.verdicts)))
+        click.echo(json.dumps(_document(answers, verdicts)))
     else:
         text.show(report)
     if markdown:
@@ -137,45 +132,44 @@ def run(
         index = html.write(PAGES, report)[0]
         if not as_json:
             click.echo(f"report: {index.relative_to(Path.cwd()) if index.is_relative_to(Path.cwd()) else index}")
-    sys.exit(exit_code(answer.verdicts))
+    sys.exit(exit_code(verdicts))
 
 
-def _document(answer: Answer, verdicts: list[Verdict]) -> dict[str, Any]:
+def _document(answers: list[Answer], verdicts: list[Verdict]) -> dict[str, Any]:
     tiers = sorted({row.tier for row in verdicts})
     return {
         "schema": 1,
         "tier": tiers[0] if len(tiers) == 1 else tiers,
-        "backend": {**backend.describe(), "differs": answer.differs},
+        "backend": {**backend.describe(), "differs": {k: v for answer in answers for k, v in answer.differs.items()}},
         "verdicts": [row.to_json() for row in verdicts],
         "summary": {str(status): count for status, count in summarize(verdicts).items()},
     }
 
 
 @main.command("list")
-@MODEL
+@ONE_MODEL
 @JSON
-def list_(model: str, as_json: bool) -> None:
-    """Show the table: stages, what unlocks them, cases, last verdict."""
-    table = table_of(model)
-    answer = Run(table, Question()).recall()
-    rows = view.listing(table, answer)
+def list_(model: str | None, as_json: bool) -> None:
+    """Show the tables: stages, what unlocks them, cases, last verdict."""
+    tables = [table for table, _ in per_model(model, Question())]
+    models = {table.model: view.listing(table, Run(table, Question()).recall()) for table in tables}
     if as_json:
-        click.echo(json.dumps({"schema": 1, "models": {model: rows}}))
+        click.echo(json.dumps({"schema": 1, "models": models}))
         return
-    grid = Grid("stage", "after", "state", "cases", "occurrences", box=None, title=model, title_justify="left")
-    for row in rows:
-        cells = (row["name"], ", ".join(row["after"]), row["state"], str(len(row["cases"])), str(row["occurrences"]))
-        grid.add_row(*cells)
-    Console(width=None if sys.stdout.isatty() else 140).print(grid)
+    for name, rows in models.items():
+        grid = Grid("stage", "after", "state", "cases", "occurrences", box=None, title=name, title_justify="left")
+        for row in rows:
+            counts = (str(len(row["cases"])), str(row["occurrences"]))
+            grid.add_row(row["name"], ", ".join(row["after"]), row["state"], *counts)
+        Console(width=None if sys.stdout.isatty() else 140).print(grid)
 
 
 @main.command()
-@MODEL
-def report(model: str) -> None:
+@ONE_MODEL
+def report(model: str | None) -> None:
     """Rebuild the HTML pages from the ledger, without judging anything."""
-    table = table_of(model)
-    answer = Run(table, Question()).recall()
-    click.echo(f"report: {html.write(PAGES, view.report(table, answer, Question()))[0]}")
+    found = [view.report(table, Run(table, q).recall(), q) for table, q in per_model(model, Question())]
+    click.echo(f"report: {html.write(PAGES, view.merged(found))[0]}")
 
 
 @main.command()

@@ -41,6 +41,7 @@ class Recorder:
 
     def __init__(self, table: Table, progress: Progress = lambda _message: None) -> None:
         self.table, self.progress = table, progress
+        self.oracle = sides.package("oracle", table.model)
         self.cuts, self.taps = sides.cuts("oracle", table.model), sides.taps("oracle", table.model)
         self._models: dict[tuple[Path, str, str], Any] = {}
 
@@ -84,7 +85,8 @@ class Recorder:
             compute=compute,
             seed=case.seed,
             checkpoint=checkpoint,
-            oracle_package="mlx-optiq",
+            oracle_package=self.oracle.PACKAGE,
+            framework=self.oracle.FRAMEWORK,
             recorder=[Path(__file__).parent, Path(str(self.cuts.__file__)).parent],
             kept="all" if full else f"layers {list(case.keep) or 'all'} without {list(case.leave)}",
         )

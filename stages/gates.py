@@ -111,7 +111,8 @@ class Within:
     """Error against the wide reference, row by row, at most `bound` times the oracle's own.
 
     A row is the last axis; its error is a root mean square, divided by the oracle's in that row or by the oracle's in
-    the whole tensor, whichever is larger (a row that the oracle happened to round luckily sets no bound).
+    the whole tensor, whichever is larger (a row that the oracle happened to round luckily sets no bound); and never by
+    less than `least` units in the last place of the row's largest element: a few numbers may all be rounded luckily.
     In a free run, where errors have travelled, the whole tensor's distance to the oracle is taken in units of the
     oracle's own free noise, of which the golden knows no more than that.
     """
@@ -119,6 +120,7 @@ class Within:
     bound: float
     because: str
     name: str = "within"
+    least: float = 0.0
 
     def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:
         """Worst ratio of errors, at its row's element that is furthest off."""
@@ -129,13 +131,14 @@ class Within:
             lack = "no wide replay" if unit is None else "a wide replay with NaN or infinity"
             return Measured(None, note=f"the golden holds {lack} of this tensor: record it with `harness dump`")
         gap = np.atleast_1d(wide(port) - wide(oracle))
+        floor = self.least * np.spacing(np.max(np.abs(np.atleast_1d(oracle)), axis=-1)) if self.least else 0.0
         if yardstick.delta is None:
             rows = _row_rms(gap)
             row = _address(rows) if rows.ndim else ()
-            ratio = _ratio(_row_rms(gap.ravel()), np.asarray(unit, np.float64))
+            ratio = _ratio(_row_rms(gap.ravel()), np.asarray(np.maximum(unit, np.max(floor)), np.float64))
         else:
             delta = np.atleast_1d(wide(yardstick.delta))
-            own = np.maximum(_row_rms(delta), _row_rms(delta.ravel()))
+            own = np.maximum(np.maximum(_row_rms(delta), _row_rms(delta.ravel())), floor)
             ratios = _ratio(_row_rms(gap - delta), own)
             row = _address(ratios) if ratios.ndim else ()
             ratio = ratios[row]

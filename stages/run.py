@@ -241,9 +241,13 @@ class Run:
 
 
 def _supports(row: Verdict) -> bool:
-    """Whether a verdict lets later stages unlock: forced, only PASS does; a free one must not itself have failed."""
+    """Whether a verdict lets later stages unlock: forced, only PASS does; a free one must not itself have failed.
+
+    In the portable tier a free one is not asked: what reaches a stage there always differs, and its failure may be that
+    of a stage that waits for it.
+    """
     if row.mode == "free":
-        return row.status in {Status.PASS, Status.LOCKED}
+        return row.status in {Status.PASS, Status.LOCKED} or row.tier == "portable"
     return row.status is Status.PASS
 
 

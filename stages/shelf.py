@@ -96,6 +96,11 @@ class Shelf:
             cause = f"the table's case {case.name!r} changed since it was recorded: {', '.join(changed)} differ"
             raise GoldenError(path=path, cause=cause)
         differs = canary.differing(facts["canary"], self.here)
+        if self.question.tier == "exact" and not self.table.exact:
+            raise UsageError(
+                f"the exact tier was asked for, but {path.name} was computed by {', '.join(differs)}: no float of the "
+                "port is equal to it by construction. Judge it in its own tier: leave --tier out"
+            )
         if self.question.tier == "exact" and differs:
             raise UsageError(
                 f"the exact tier was asked for, but this machine's numeric backend is not the one of {path.name}: "

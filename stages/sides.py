@@ -14,6 +14,11 @@ Trace = dict[str, Any]
 At = dict[str, Any]
 
 
+def package(side: str, model: str) -> ModuleType:
+    """The side itself: an oracle says there whose it is (`PACKAGE`) and what computes it (`FRAMEWORK`)."""
+    return importlib.import_module(f"{side}.{model}")
+
+
 def cuts(side: str, model: str) -> ModuleType:
     """The module that holds one callable a stage.
 

@@ -149,7 +149,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Table:
-    """A model's stages in unlock order, and its cases.
+    """A model's stages in unlock order, and its cases; `exact` where its oracle computes with the port's framework.
 
     Raises:
         ValueError: a stage waits for one that does not stand before it, or a name occurs twice.
@@ -158,6 +158,7 @@ class Table:
     model: str
     stages: tuple[Stage, ...]
     cases: tuple[Case, ...]
+    exact: bool = True
 
     def __post_init__(self) -> None:
         seen: set[str] = set()

@@ -1,5 +1,6 @@
 """What a run found, in the shapes that the reports and the listings want."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from goldens.store import Golden
 from reports.report import Gate, Report, StageInfo, Tensor
 from reports.verdict import Status, overall
 
+from .places import MODELS
 from .run import Answer
 from .shelf import Question
 from .spec import Stage, Table
@@ -36,6 +38,20 @@ def report(table: Table, answer: Answer, question: Question) -> Report:
     )
 
 
+def merged(reports: list[Report]) -> Report:
+    """The reports of several models as one."""
+    first, *rest = reports
+    for other in rest:
+        first = replace(
+            first,
+            stages=(*first.stages, *other.stages),
+            verdicts=(*first.verdicts, *other.verdicts),
+            manifests={**first.manifests, **other.manifests},
+            differing={**first.differing, **other.differing},
+        )
+    return first
+
+
 def _info(table: Table, stage: Stage, state: Status | None, answer: Answer) -> StageInfo:
     return StageInfo(
         model=table.model,
@@ -54,7 +70,7 @@ def _info(table: Table, stage: Stage, state: Status | None, answer: Answer) -> S
             )
             for name, out in stage.gives.items()
         ),
-        command=f"harness run {stage.name}",
+        command=f"harness run {stage.name}" + ("" if table.model == MODELS[0] else f" --model {table.model}"),
         seconds=answer.seconds.get(stage.name, 0.0),
         fresh=stage.name in answer.fresh,
     )
@@ -121,15 +137,20 @@ def diagnosis(cache: Path, *folders: Path) -> dict[str, Any]:
         paths = sorted(folder.glob("*.h5"))
         differs: set[str] = set()
         broken = []
+        foreign = 0
         for path in paths:
             try:
                 with Golden.open(path) as golden:
-                    differs.update(canary.differing(golden.manifest["canary"], here))
+                    recorded = golden.manifest["canary"]
+                    if canary.FRAMEWORK in recorded:
+                        foreign += 1  # judged by the portable gates everywhere, and no reason to record here
+                    else:
+                        differs.update(canary.differing(recorded, here))
             except GoldenError as error:
                 broken.append(str(error))
                 mend = mend or error.mend
-        found[name] = {"files": len(paths), "differs": sorted(differs), "broken": broken}
-        found[name]["tier"] = None if broken or not paths else "portable" if differs else "exact"
+        found[name] = {"files": len(paths), "foreign": foreign, "differs": sorted(differs), "broken": broken}
+        found[name]["tier"] = None if broken or len(paths) == foreign else "portable" if differs else "exact"
         found[name]["text"] = _text(found[name])
     usable = any(state["tier"] == "exact" for state in found.values())
     do = "harness run" if usable else "harness dump   (records on this machine; needs: pip install -e '.[oracle]')"
@@ -145,4 +166,6 @@ def _text(state: dict[str, Any]) -> str:
     if state["differs"]:
         names = ", ".join(state["differs"])
         return f"{state['files']} goldens of another numeric backend; these primitives differ: {names}"
-    return f"{state['files']} goldens, judged in the exact tier"
+    own, foreign = state["files"] - state["foreign"], state["foreign"]
+    others = f", and {foreign} of another framework, judged in the portable one" if foreign else ""
+    return f"{own} goldens, judged in the exact tier{others}"

@@ -1,1 +1,4 @@
 """DiffusionGemma as mlx-optiq runs it."""
+
+PACKAGE = "mlx-optiq"
+FRAMEWORK = "mlx"

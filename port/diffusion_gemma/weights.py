@@ -4,18 +4,17 @@ Layouts understood: shards with or without an index, vision tensors among them (
 sidecar (mlx-optiq 0.7).
 """
 
-import json
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import mlx.core as mx
 
 from port.errors import CheckpointError, ConfigError, fetch_again
+from port.gather import gather
+from port.shards import Slot
 
 from .config import ModelConfig
 from .quantization import Quantization, packing
-from .shards import Shard, Slot
 
-INDEX = "model.safetensors.index.json"
 SIDECAR = "optiq_vision.safetensors"
 COMPUTE = {"bfloat16": mx.bfloat16, "float32": mx.float32}
 _FLOATS = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
@@ -182,63 +181,7 @@ def _canonical(name: str, path: Path) -> str:
     return f"{name}.weight" if name.endswith((".experts.gate_up_proj", ".experts.down_proj")) else name
 
 
-def _index(directory: Path) -> dict[str, str] | None:
-    """The index: stored names to file names inside the directory, or None where there is no index."""
-    path = directory / INDEX
-    if not path.exists():
-        return None
-    mend = fetch_again(directory, INDEX)
-    try:
-        entries = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        listed = {str(name): PurePosixPath(file) for name, file in entries.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            str(path), found=f"it cannot be read ({error!r})", expected="JSON with a weight_map", mend=mend
-        ) from error
-    for name, file in listed.items():
-        if file.is_absolute() or ".." in file.parts or "\\" in str(file) or file.suffix != ".safetensors":
-            raise CheckpointError(
-                f"{path}, tensor {name}",
-                found=f"its file is {str(file)!r}",
-                expected="the name of a safetensors file inside the directory",
-                mend=mend,
-            )
-    return {name: str(file) for name, file in listed.items()}
-
-
 def _gather(directory: Path) -> dict[str, Slot]:
-    """Open every file, and hold the index against what the files really contain."""
-    index = _index(directory)
+    """Every tensor of the directory by its name in the model; the vision sidecar stands outside the index."""
     sidecar = next((p for p in (directory / "optiq" / SIDECAR, directory / SIDECAR) if p.exists()), None)
-    beside = {str(p.relative_to(directory)) for p in directory.glob("model*.safetensors")}
-    names = (beside if index is None else set(index.values()) | beside) | (
-        {str(sidecar.relative_to(directory))} if sidecar else set()
-    )
-    if not names:
-        raise CheckpointError(
-            str(directory), found="it has no model*.safetensors", expected="weights", mend=fetch_again(directory)
-        )
-    slots: dict[str, Slot] = {}
-    for file in sorted(names):
-        shard = Shard(directory / file, directory)
-        for stored, slot in shard.slots.items():
-            name = _canonical(stored, shard.path)
-            listed = index is None or shard.path.name == SIDECAR or index.get(stored) == file
-            if name in slots or not listed:
-                other = f"also in {slots[name].shard.path.name}" if name in slots else f"not listed there by {INDEX}"
-                raise CheckpointError(
-                    f"{shard.path}, tensor {stored}",
-                    found=f"it is {other}",
-                    expected="one place a tensor",
-                    mend=fetch_again(directory),
-                )
-            slots[name] = slot
-    for stored, file in (index or {}).items():
-        if _canonical(stored, directory / file) not in slots:
-            raise CheckpointError(
-                f"{directory / file}, tensor {stored}",
-                found="it is missing from the file",
-                expected=f"a tensor, as {INDEX} lists it there",
-                mend=fetch_again(directory),
-            )
-    return slots
+    return gather(directory, _canonical, sidecar)

@@ -1,0 +1,1 @@
+"""MetaDiffusion: a Llama turned into a language model that unmasks, in MLX."""
