@@ -64,7 +64,8 @@ def differing(recorded: Mapping[str, str], here: Mapping[str, str]) -> list[str]
     """Names of the primitives that differ, or that only one of the two has; the framework where it is another one."""
     if FRAMEWORK in recorded:
         return [f"{FRAMEWORK} {recorded[FRAMEWORK]}"]
-    return sorted(name for name in recorded.keys() | here.keys() if recorded.get(name) != here.get(name))
+    # Hashes were longer once, in goldens and in caches that are still about.
+    return sorted(n for n in recorded.keys() | here.keys() if recorded.get(n, "")[:DIGITS] != here.get(n, "")[:DIGITS])
 
 
 def _digest(results: Any) -> str:
