@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from port.errors import OptionError, PortError
+from port.errors import OptionError, PictureError, PortError
 from port.metadiffusion import cli as metadiffusion
 
 
@@ -36,6 +36,14 @@ def main() -> None:
 @click.option("--compute", default="bfloat16", show_default=True, metavar="bfloat16|float32", help="Compute dtype.")
 @click.option("--chat", is_flag=True, help="PROMPT is what a user says: put it through the chat template.")
 @click.option(
+    "--image",
+    "images",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="A picture to show, before what PROMPT says; may be repeated. Implies --chat.",
+)
+@click.option("--soft-tokens", type=int, default=280, show_default=True, help="Most that a picture may take.")
+@click.option(
     "--sampler", default="confidence-threshold", show_default=True, metavar="confidence-threshold|entropy-bound"
 )
 @click.option("--temperature", type=float, default=0.0, show_default=True, help="0 takes the best tokens.")
@@ -57,7 +65,7 @@ def generate(prompt: str, **given: Any) -> None:
     """Answer PROMPT, streaming the text; tokens, steps, blocks and speed go to standard error."""
     try:
         _generate(prompt, given)
-    except OptionError as error:
+    except (OptionError, PictureError) as error:
         click.echo(f"error: {error}", err=True)
         sys.exit(2)
     except PortError as error:
@@ -72,6 +80,7 @@ def _generate(prompt: str, given: dict[str, Any]) -> None:
     from port.diffusion_gemma.generate import stream  # noqa: PLC0415
     from port.diffusion_gemma.model import load  # noqa: PLC0415
     from port.diffusion_gemma.options import Options, read_generation_config  # noqa: PLC0415
+    from port.diffusion_gemma.sight import Sight, see  # noqa: PLC0415
     from port.diffusion_gemma.tokens import Tokens  # noqa: PLC0415
 
     names = ("sampler", "temperature", "max_tokens", "steps", "threshold", "entropy_bound", "min_canvas", "max_canvas")
@@ -90,8 +99,10 @@ def _generate(prompt: str, given: dict[str, Any]) -> None:
     config = read_generation_config(directory) if given["generation_config"] else None
     model, tokens = load(directory, given["compute"]), Tokens(directory)
     draws = Generator(model.config.text_config.vocab_size, _seed(given["seed"]))
-    asked: str | list[int] = prompt
-    if given["chat"]:  # the template writes the beginning token itself
+    asked: str | list[int] | Sight = prompt
+    if given["images"]:
+        asked = see(model, prompt, given["images"], budget=given["soft_tokens"], tokens=tokens)
+    elif given["chat"]:  # the template writes the beginning token itself
         asked = tokens.encode(tokens.chat([{"role": "user", "content": prompt}]), special=False)
     show(stream(model, tokens, asked, options, generation_config=config, draws=draws))
 

@@ -40,9 +40,7 @@ def plan(case: Case, config: dict[str, Any]) -> Plan:
         "direct_moe": [_direct(draws, text, pairs) for pairs in case.assignments],
         "made": made() if case.made else [],
         "generations": [_generation(case, i, one, text) for i, one in enumerate(case.generations)],
-        "pictures": [
-            {"file": pictures.FILES[name](), "budget": np.array(budget, np.int32)} for name, budget in case.pictures
-        ],
+        "pictures": _files(case.pictures) if case.question else [],
         "question": case.question,
         "direct_masks": [_overlay(*call) for call in case.overlays],
     }
@@ -67,7 +65,18 @@ def _generation(case: Case, i: int, one: Generation, text: dict[str, Any]) -> Pl
     if one.prompt is None:
         ids = np.random.Generator(np.random.PCG64(one.seed)).integers(0, text["vocab_size"], one.tokens, dtype=np.int32)
     prefix = f"run={i}/" if len(case.generations) > 1 else ""
-    return {"prompt": one.prompt, "ids": ids, "options": dict(one.options), "seed": one.seed, "prefix": prefix}
+    return {
+        "prompt": one.prompt,
+        "ids": ids,
+        "options": dict(one.options),
+        "seed": one.seed,
+        "prefix": prefix,
+        "pictures": [] if case.question else _files(case.pictures),
+    }
+
+
+def _files(named: tuple[tuple[str, int], ...]) -> list[Plan]:
+    return [{"file": pictures.FILES[name](), "budget": np.array(budget, np.int32)} for name, budget in named]
 
 
 def _ids(draws: np.random.Generator, vocabulary: int, count: int) -> Any:

@@ -328,4 +328,6 @@ cases = (
     ),
 )
 
-TABLE = Table("diffusion_gemma", (*stages, *engine.stages), (*cases, *vision_cases.cases, *engine.cases))
+TABLE = Table(
+    "diffusion_gemma", (*stages, *engine.stages, *vision_cases.stages), (*cases, *vision_cases.cases, *engine.cases)
+)

@@ -107,7 +107,7 @@ class Case:
         chats: Conversations to render, as (role, content) pairs.
         pictures: Drawn pictures that the prompt shows, as (name in `pictures.py`, budget of soft tokens); the prompt is
             then made of them and the question, and `tokens` is 0.
-        question: What is asked about them.
+        question: What is asked about them; "" where it is the generations that ask.
         overlays: Direct calls of the masks of pictures, as (kinds of tokens, tokens before them, left padding); kinds
             are spelled t text, i image, v video.
         seed: Of every draw that is an input.

@@ -1,6 +1,59 @@
 """Cases of prompts that show pictures. The window w of nano is 24 tokens."""
 
-from .spec import Case
+from typing import Any
+
+from .gates import Exact
+from .spec import Case, Generation, Out, Stage
+
+SAME = Exact(because="no arithmetic: the same bytes on every backend")
+stages = (
+    Stage(
+        "generate_image",
+        {"ids": "T", "types": "T", "features": "B N D", "options": "byte", "seed": "", "said": "byte"},
+        {
+            "outcome": Out("byte", portable=SAME),
+            "tokens": Out("token", portable=SAME),
+            "steps": Out("block", portable=SAME),
+            "finish": Out("byte", portable=SAME),
+            "segments": Out("byte", portable=SAME),
+            "drafts": Out("byte", portable=SAME),
+            "draws": Out("byte", portable=SAME),
+        },
+        after=("generate", "image_encoder"),
+    ),
+)
+
+QUESTIONS = (
+    "What is this?",
+    "Name a color.",
+    "Is it day or night?",
+    "What shape is in the middle?",
+    "Read the sign.",
+    "Where was this taken?",
+    "Which two are the same?",
+    "How many pictures are there?",
+    "Compare the first and the last.",
+    "Describe the second.",
+    "What do they share?",
+    "Hello!",
+)
+ENGINE = ("config", "weights")
+
+
+def _asked(question: str, seed: int, tokens: int = 10, steps: int = 3) -> Generation:
+    """A short answer; questions take the samplers, best and drawn tokens in turn."""
+    sampler = ("confidence-threshold", "entropy-bound")[seed % 2]
+    options: dict[str, Any] = {
+        "sampler": sampler,
+        "max_tokens": tokens,
+        "max_canvas": 6,
+        "steps": steps,
+        "threshold": 0.5,
+    }
+    if seed % 4 > 1:
+        options["temperature"] = 0.7
+    return Generation(question, tuple(options.items()), seed)
+
 
 # Budgets are below any that the door offers, so that patches are few and goldens small.
 LEFT = ("config", "weights", "rope", "kv_cache", "mlp", "router", "select_experts", "moe")
@@ -51,5 +104,23 @@ cases = (
         seed=14,
         keep=(0, 1),
         leave=(*LEFT, "attention", "layer"),
+    ),
+    Case(
+        "answers",
+        "what is generated about one picture",
+        checkpoint="nano-trained",
+        pictures=(("shapes", 12),),
+        generations=tuple(_asked(question, seed) for seed, question in enumerate(QUESTIONS[:6])),
+        leave=ENGINE,
+        computes=("float32",),
+    ),
+    Case(
+        "answers-three",
+        "what is generated about three pictures of three sizes, two of them the same",
+        checkpoint="nano-trained",
+        pictures=(("shapes", 4), ("tall", 3), ("shapes", 4)),
+        generations=tuple(_asked(question, seed, 6, 2) for seed, question in enumerate(QUESTIONS[6:])),
+        leave=ENGINE,
+        computes=("bfloat16",),
     ),
 )

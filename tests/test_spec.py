@@ -16,7 +16,7 @@ ISSUE = (
     "vision_project embed merge_vision rope attention mlp router select_experts moe layer encoder_masks image_masks "
     "kv_cache encoder image_encoder decoder_masks soft_embeddings self_conditioning decoder logits "
     "temperature token_confidence token_entropy accept_confidence accept_entropy renoise stopping sampler_step "
-    "denoise_canvas generate"
+    "denoise_canvas generate generate_image"
 )
 GEMMA = table_of("diffusion_gemma")
 # Oracles in another framework are held to the same in tests/torch, where that framework is.

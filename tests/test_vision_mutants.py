@@ -314,6 +314,20 @@ def test_an_ordinary_run_names_the_same_stage(monkeypatch: Patch) -> None:
         assert Status.FAIL not in status[later]
 
 
+def test_a_blind_port_gives_other_answers(monkeypatch: Patch) -> None:
+    monkeypatch.setattr(VisionTower, "project", lambda self, x: self.embedding_projection(x * 0))
+    for case, compute in (("answers", "float32"), ("answers-three", "bfloat16")):
+        blind = judge_of(case, compute)
+        status = [row.status for row in blind.free(TABLE["generate_image"]) if row.tensor == "tokens"]
+        assert status.count(Status.LOCKED) >= 3  # its soft tokens are not the oracle's, so others are at fault
+        changed = 0
+        for where in blind.golden.occurrences("generate_image"):
+            record = blind.golden.read("generate_image", where)
+            given = cuts.generate_image(blind.model, {}, **{**record.ins, "features": record.ins["features"] * 0})
+            changed += given["tokens"].tolist() != record.outs["tokens"].tolist()
+        assert changed >= 3  # of six
+
+
 def test_heads_that_are_not_filled_up(judges: Callable[..., Judge], monkeypatch: Patch) -> None:
     """Zeros add nothing where sums run in order, as on the CPU; a kernel of another width may round otherwise."""
     monkeypatch.setattr(vision_attention, "fused_width", lambda width: width)

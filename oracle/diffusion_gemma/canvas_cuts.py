@@ -16,6 +16,7 @@ from .canvas_record import gives
 from .reference import Reference
 from .state import revive
 from .tensors import to_mlx, to_numpy
+from .vision_cuts import seeing
 
 Trace = dict[str, np.ndarray]
 At = Mapping[str, Any]
@@ -177,6 +178,24 @@ def generate(
     log: list[dict[str, Any]] = []
     with engine.drawing(log):
         return outcome(lambda: engine.generate(reference, ids, json.loads(options.tobytes()), int(seed)), log)[0]
+
+
+def generate_image(
+    reference: Reference,
+    at: At,
+    *,
+    ids: np.ndarray,
+    types: np.ndarray,
+    features: np.ndarray,
+    options: np.ndarray,
+    seed: np.ndarray,
+    said: np.ndarray,
+) -> Trace:
+    """A whole generation about pictures whose soft tokens are given."""
+    log: list[dict[str, Any]] = []
+    asked = json.loads(options.tobytes())
+    with engine.drawing(log), seeing(reference.model.model.encoder, features):
+        return outcome(lambda: engine.generate(reference, ids, asked, int(seed), types), log)[0]
 
 
 def outcome(run: Any, log: list[dict[str, Any]]) -> tuple[Trace, str]:

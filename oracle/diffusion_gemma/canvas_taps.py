@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from . import canvas_cuts, engine, facts
+from . import canvas_cuts, engine, facts, vision_taps
 from .canvas_record import sampling, stacked, takes
 from .cuts import count
 from .engine import Canvas, Step
@@ -19,6 +19,9 @@ Emit = Callable[[str, str, Trace, Trace], None]
 
 def run(reference: Reference, planned: dict[str, Any], prefix: str, emit: Emit) -> None:
     """Run one planned generation; `emit` at every border, in order of execution."""
+    if planned["pictures"]:
+        _about_pictures(reference, planned, prefix, emit)
+        return
     ids = planned["ids"]
     if ids is None:
         ids = np.array(reference.tokenizer.encode(planned["prompt"], add_special_tokens=True), np.int32)
@@ -35,6 +38,20 @@ def run(reference: Reference, planned: dict[str, Any], prefix: str, emit: Emit) 
         "said": facts.as_bytes(said),
     }
     emit("generate", f"{prefix}whole", ins, found)
+
+
+def _about_pictures(reference: Reference, planned: dict[str, Any], prefix: str, emit: Emit) -> None:
+    """One generation about pictures: looked at once, then answered for in the prefill."""
+    ids, types, features = vision_taps.seen(reference, planned)
+    ins = {
+        "ids": ids,
+        "types": types,
+        "features": features,
+        "options": facts.as_json(planned["options"]),
+        "seed": count(planned["seed"]),
+        "said": facts.as_bytes(""),
+    }
+    emit("generate_image", f"{prefix}whole", ins, canvas_cuts.generate_image(reference, {}, **ins))
 
 
 def untold(ins: Trace) -> Trace:

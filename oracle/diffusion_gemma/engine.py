@@ -18,6 +18,7 @@ from optiq.vlm._mlxvlm.generate import diffusion as engine
 
 from .reference import Reference
 from .tensors import to_numpy
+from .vision_cuts import ABSENT
 
 LOOP = "stream_diffusion_generate"
 KNOBS = {
@@ -297,8 +298,10 @@ def drawing(log: list[dict[str, Any]]) -> Iterator[None]:
         yield
 
 
-def generate(reference: Reference, ids: Any, options: dict[str, Any], seed: int | None) -> Generated:
-    """One run of the loop from a seed, set on this thread.
+def generate(
+    reference: Reference, ids: Any, options: dict[str, Any], seed: int | None, types: np.ndarray | None = None
+) -> Generated:
+    """One run of the loop from a seed, set on this thread; with token types, about pictures that `seeing` answers for.
 
     The reference adds a generation config's stop tokens to its tokenizer for good; here they last for one run.
     """
@@ -311,8 +314,18 @@ def generate(reference: Reference, ids: Any, options: dict[str, Any], seed: int 
     with replaced(model.config, "generation_config", options.get("generation_config")):
         try:
             prompt = mx.array(np.asarray(ids, np.int32))[None]
+            pixels = None if types is None else ABSENT
+            kinds = None if types is None else mx.array(types)[None]
             results = engine.stream_diffusion_generate(
-                model, tokenizer, tokenizer, prompt, None, None, skip_special_token_ids=set(), **knobs
+                model,
+                tokenizer,
+                tokenizer,
+                prompt,
+                pixels,
+                None,
+                skip_special_token_ids=set(),
+                mm_token_type_ids=kinds,
+                **knobs,
             )
             for result in results:
                 _collect(found, result)

@@ -32,6 +32,29 @@ def prepare(reference: Reference, plan: dict[str, Any], emit: Emit) -> tuple[np.
     return spliced["ids"][None], pixels, to_mlx(spliced["types"][None])
 
 
+def seen(reference: Reference, planned: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A planned generation's ids [T], types [T] and soft tokens [1, N, D]."""
+    prepared = [cuts.image_preprocess(reference, {}, **one) for one in planned["pictures"]]
+    counts = np.array([one["soft_tokens"] for one in prepared], np.int32)
+    spliced = cuts.image_splice(reference, {}, text=facts.as_bytes(planned["prompt"]), soft_tokens=counts)
+    encoder = reference.model.model.encoder
+    features = [_looked_at(reference, one["pixels"]) for one in prepared]
+    projected = encoder.embed_vision(mx.concatenate([to_mlx(one) for one in features], axis=1))
+    return spliced["ids"], spliced["types"], to_numpy(projected)
+
+
+_LOOKED_AT: dict[tuple[int, bytes], tuple[Reference, np.ndarray]] = {}
+
+
+def _looked_at(reference: Reference, pixels: np.ndarray) -> np.ndarray:
+    """The tower's soft tokens [1, N, W] of one picture; looked at once, as the tower computes all of its room."""
+    key = id(reference), pixels.tobytes()
+    if key not in _LOOKED_AT:
+        tower = reference.model.model.encoder.vision_tower
+        _LOOKED_AT[key] = reference, to_numpy(tower(mx.array(pixels).astype(mx.bfloat16)[None]))
+    return _LOOKED_AT[key][1]
+
+
 def watch_embedding(watch: Watch, passes: Any) -> None:
     """Report prompts as they become hidden states, with pictures or without; `passes` knows which pass it is."""
 

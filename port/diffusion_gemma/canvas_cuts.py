@@ -45,6 +45,7 @@ from .samplers import (
     token_entropy as entropy_of,
 )
 from .schedule import Schedule, temper
+from .sight import Sight
 from .stopping import Stopping, decide
 
 At = Mapping[str, Any]
@@ -197,6 +198,24 @@ def canvas_settings(model: DiffusionGemma, asked: dict[str, Any]) -> Settings:
     """What decides about a canvas, from the table's options."""
     names = ("sampler", "threshold", "temperature", "steps", "show")
     return resolve(Options(**{name: asked[name] for name in names}), model.config, asked["generation_config"])
+
+
+def generate_image(
+    model: DiffusionGemma,
+    at: At,
+    *,
+    ids: np.ndarray,
+    types: np.ndarray,
+    features: np.ndarray,
+    options: np.ndarray,
+    seed: np.ndarray,
+    said: np.ndarray,
+) -> Trace:
+    """A whole generation about pictures whose soft tokens are given."""
+    sight = Sight(to_mlx(ids[None]), to_mlx(types[None]), to_mlx(features))
+    log: list[dict[str, Any]] = []
+    with drawing(log):
+        return finished(model, sight, json.loads(options.tobytes()), int(seed), log)
 
 
 def generate(

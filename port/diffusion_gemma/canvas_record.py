@@ -20,6 +20,7 @@ from .events import Block, Draft, End, Piece
 from .generate import stream
 from .model import DiffusionGemma
 from .options import Options
+from .sight import Sight
 from .tokens import Tokens
 
 _DIGEST = 8  # bytes of a row's sha256 that are kept
@@ -63,13 +64,13 @@ def as_trace(steps: Sequence[Step], shape: tuple[int, ...]) -> Trace:
 
 
 def finished(
-    model: DiffusionGemma, ids: list[int], asked: dict[str, Any], seed: int, log: list[dict[str, Any]]
+    model: DiffusionGemma, ids: list[int] | Sight, asked: dict[str, Any], seed: int, log: list[dict[str, Any]]
 ) -> Trace:
     """A generation as the table spells it.
 
     Args:
         model: the model.
-        ids: the prompt's tokens.
+        ids: the prompt's tokens, with pictures or without.
         asked: options by the table's names, `generation_config` among them.
         seed: of MLX's generator.
         log: where the draws are noted as the generation makes them.

@@ -11,6 +11,7 @@ from port.errors import PortError
 
 from . import canvas as canvases
 from . import generate as generation
+from . import vision_taps
 from .borders import ABSENT, Trace, cursor, number, text_bytes, to_numpy, visible
 from .canvas import Step
 from .canvas_record import as_trace, finished, refused, tokens_of
@@ -25,19 +26,24 @@ Emit = Callable[[str, str, Trace, Trace], None]
 def run(model: DiffusionGemma, planned: dict[str, Any], emit: Emit) -> None:
     """Run one planned generation; `emit` at every border, in order of execution."""
     prefix, options, seed = planned["prefix"], planned["options"], planned["seed"]
-    ids = planned["ids"]
-    if ids is None:
+    ids, stage, more = planned["ids"], "generate", {}
+    prompt: Any = None
+    if planned["pictures"]:
+        stage, prompt = "generate_image", vision_taps.seen(model, planned)
+        ids, types = to_numpy(prompt.ids)[0], to_numpy(prompt.types)[0]
+        more = {"types": types, "features": to_numpy(prompt.features)}
+    elif ids is None:
         ids = np.array(tokens_of(model.weights.directory).encode(planned["prompt"]), np.int32)
     watch = _Watch(prefix, emit)
     log: list[dict[str, Any]] = []
     observers = {(canvases, "advance"): watch.advanced, (generation, "decoder"): watch.began}
     with wrapped(observers), drawing(log):
         try:
-            outs = finished(model, ids.tolist(), options, seed, log)
+            outs = finished(model, prompt or ids.tolist(), options, seed, log)
         except PortError:
             outs = refused()
     ins = {"ids": ids, "options": text_bytes(json.dumps(options)), "seed": number(seed)}
-    emit("generate", f"{prefix}whole", {**ins, "said": text_bytes(watch.said)}, outs)
+    emit(stage, f"{prefix}whole", {**ins, **more, "said": text_bytes(watch.said)}, outs)
 
 
 class _Watch:

@@ -38,6 +38,7 @@ from .canvas_cuts import (  # noqa: F401 -- the engine's cuts are this module's 
     accept_entropy,
     denoise_canvas,
     generate,
+    generate_image,
     renoise,
     sampler_step,
     stopping,

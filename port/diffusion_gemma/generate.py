@@ -21,6 +21,7 @@ from .draws import Draws, Generator
 from .events import Block, Draft, End, Event, Piece
 from .model import DiffusionGemma
 from .options import Options, Settings, ids, resolve
+from .sight import Sight
 from .tokens import Tokens
 
 RETRIES = 3  # of a whole generation that leaves no text
@@ -36,7 +37,7 @@ def stop_tokens(model: DiffusionGemma, tokens: Tokens, settings: Settings) -> fr
 def stream(
     model: DiffusionGemma,
     tokens: Tokens,
-    prompt: str | Sequence[int],
+    prompt: str | Sequence[int] | Sight,
     options: Options | None = None,
     *,
     generation_config: dict[str, object] | None = None,
@@ -47,7 +48,7 @@ def stream(
     Args:
         model: the model.
         tokens: its tokenizer.
-        prompt: text, to which the beginning token is added, or token ids.
+        prompt: text, to which the beginning token is added, token ids, or a question about pictures.
         options: what is asked; the defaults otherwise.
         generation_config: a parsed one; None for the one inside config.json, if there is one.
         draws: where random tokens come from; MLX's generator, as it stands, otherwise.
@@ -56,16 +57,19 @@ def stream(
         OptionError: the prompt is empty, or an option or the generation config holds what is not allowed.
     """
     settings = resolve(options or Options(), model.config, generation_config)
+    sight = prompt if isinstance(prompt, Sight) else None
+    if isinstance(prompt, Sight):
+        prompt = prompt.ids[0].tolist()
     prompt_ids = tokens.encode(prompt) if isinstance(prompt, str) else list(prompt)
     _check(prompt_ids, model)
     draws = draws or Generator(model.config.text_config.vocab_size)
-    return _Generation(model, tokens, settings, draws).events(prompt_ids)
+    return _Generation(model, tokens, settings, draws).events(prompt_ids, sight)
 
 
 def generate(
     model: DiffusionGemma,
     tokens: Tokens,
-    prompt: str | Sequence[int],
+    prompt: str | Sequence[int] | Sight,
     options: Options | None = None,
     *,
     generation_config: dict[str, object] | None = None,
@@ -99,8 +103,15 @@ def _check(prompt_ids: Sequence[int], model: DiffusionGemma) -> None:
         )
 
 
-def prefill(model: DiffusionGemma, prompt_ids: Sequence[int], cache: list[Cache], chunk: int | None) -> None:
-    """Encode the prompt, whole or `chunk` tokens at a time; the cache ends up evaluated."""
+def prefill(
+    model: DiffusionGemma, prompt_ids: Sequence[int], cache: list[Cache], chunk: int | None, sight: Sight | None = None
+) -> None:
+    """Encode the prompt, whole or `chunk` tokens at a time; the cache ends up evaluated. With pictures it is whole."""
+    if sight is not None:
+        with lanes.two():
+            model.encode(sight.ids, cache, None, sight.features, sight.types)
+        mx.eval([pair for store in cache if (pair := store.seen()) is not None])
+        return
     ids_BT = mx.array(prompt_ids, dtype=mx.int32)[None]
     for start in range(0, len(prompt_ids), chunk or len(prompt_ids)):
         with lanes.two():
@@ -141,11 +152,12 @@ class _Generation:
         self.made = 0
         self.finish = ""
 
-    def events(self, prompt_ids: Sequence[int]) -> Iterator[Event]:
+    def events(self, prompt_ids: Sequence[int], sight: Sight | None = None) -> Iterator[Event]:
         started = time.perf_counter()
         settings, options = self.settings, self.settings.options
         cache = self.model.new_cache(settings.capacity(len(prompt_ids)))
-        prefill(self.model, prompt_ids, cache, None if settings.capacity(len(prompt_ids)) else options.prefill_step)
+        chunk = None if settings.capacity(len(prompt_ids)) else options.prefill_step
+        prefill(self.model, prompt_ids, cache, chunk, sight)
         encoded = time.perf_counter()
         block, finished_BC = 0, None
         while not self.finish and self.made < settings.max_tokens:

@@ -1,17 +1,20 @@
 """What happens between picture files and a prompt that shows them, reported border by border."""
 
+import io
 from collections.abc import Callable
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from . import cuts, image
+from . import cuts, image, picture, splice
 from .borders import Trace, text_bytes, to_mlx, to_numpy
 from .embed import Embedding
 from .model import DiffusionGemma
 from .observe import Observer
 from .patches import PatchEmbedding
+from .sight import Sight
+from .tokens import tokens_of
 from .vision import VisionTower
 from .vision_layer import VisionLayer
 
@@ -30,6 +33,17 @@ def prepare(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> tuple[np
     spliced = cuts.image_splice(model, {}, **ins)
     emit("image_splice", "prompt", ins, spliced)
     return spliced["ids"][None], image.batch(prepared), to_mlx(spliced["types"][None])
+
+
+def seen(model: DiffusionGemma, planned: dict[str, Any]) -> Sight:
+    """A planned generation's pictures and prompt, ready for the encoder."""
+    prepared = [
+        image.prepare(picture.read(io.BytesIO(one["file"].tobytes()), "the drawn file"), int(one["budget"]))
+        for one in planned["pictures"]
+    ]
+    counts = [one.soft_tokens for one in prepared]
+    ids, types = splice.prompt(tokens_of(model.weights.directory), model.config, planned["prompt"], counts)
+    return Sight(mx.array(ids)[None], mx.array(types)[None], model.look(image.batch(prepared)))
 
 
 def observers(model: DiffusionGemma, emit: Emit, prefix: Callable[[], str]) -> dict[tuple[type, str], Observer]:
