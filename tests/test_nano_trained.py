@@ -43,8 +43,19 @@ class TestCheckpoint:
     def test_has_the_files_of_nano_and_shares_all_but_the_shards(self) -> None:
         assert sorted(p.name for p in TRAINED.iterdir()) == sorted(p.name for p in CHECKPOINT.iterdir())
         for file in CHECKPOINT.iterdir():
-            assert ((TRAINED / file.name).read_bytes() == file.read_bytes()) == (file.name not in SHARDS), file.name
+            same = file.name not in {*SHARDS, "config.json"}
+            assert ((TRAINED / file.name).read_bytes() == file.read_bytes()) == same, file.name
         assert sum(file.stat().st_size for file in TRAINED.iterdir()) <= 3_000_000
+
+    def test_is_configured_like_nano_but_for_two_constants_of_the_real_model(self) -> None:
+        nano, trained = (json.loads((folder / "config.json").read_text()) for folder in (CHECKPOINT, TRAINED))
+        text = trained["text_config"]
+        # Nano's are others, so that a port that writes the real model's down as constants is found out.
+        assert text.pop("final_logit_softcapping") == 30.0 != nano["text_config"].pop("final_logit_softcapping")
+        ropes = (config["text_config"]["rope_parameters"]["full_attention"] for config in (nano, trained))
+        fractions = [rope.pop("partial_rotary_factor") for rope in ropes]
+        assert fractions[1] == 0.25 != fractions[0]
+        assert trained == nano
 
     @pytest.mark.parametrize("file", SHARDS)
     def test_has_the_tensors_of_nano_with_other_values(self, file: str) -> None:
