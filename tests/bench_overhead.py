@@ -1,8 +1,8 @@
 """What the harness costs on top of the two models' own arithmetic: run with `nox -s bench`.
 
-One round is a full run (every case recorded from the oracle, then judged from an empty ledger); interleaved with it,
-the same calls alone: the oracle's ordinary and wide runs and its cuts' replays, the port's ordinary run and its forced
-cuts, with no taps, gates, files, hashes or ledger. Their inputs are read from the goldens beforehand.
+One round is a full run of the text forward: every case recorded from the oracle, then judged from an empty ledger.
+Interleaved with it, the same calls alone: the oracle's ordinary and wide runs and its cuts' replays, the port's ordinary
+run and its forced cuts, with no taps, gates, files, hashes or ledger. Their inputs are read from the goldens beforehand.
 """
 
 import json
@@ -21,6 +21,7 @@ from stages import run as runs
 from stages import sides
 from stages.cases import plan
 from stages.cli import table_of
+from stages.diffusion_gemma import cases as text_cases
 from stages.dump import Recorder, wanted
 from stages.gates import FLOATS
 from stages.places import COMMITTED, checkpoint_path, golden_path
@@ -30,6 +31,7 @@ from stages.spec import Case
 
 TABLE = table_of("diffusion_gemma")
 AIM = 1.25
+TEXT = tuple(case.name for case in text_cases)
 ROUNDS = 2
 
 
@@ -56,9 +58,9 @@ def test_full_run_against_compute_alone(benchmark, tmp_path: Path, monkeypatch, 
     monkeypatch.setattr(writer, "_refuse_port", lambda _path: None)
 
     def full_run() -> None:
-        for case, compute in wanted(TABLE, (), ()):
+        for case, compute in wanted(TABLE, TEXT, ()):
             recorder.record(case, compute, tmp_path, full=False)
-        answer = Run(TABLE, Question(goldens=tmp_path, again=True)).answer()
+        answer = Run(TABLE, Question(cases=TEXT, goldens=tmp_path, again=True)).answer()
         assert {row.status.value for row in answer.verdicts} == {"PASS"}
 
     benchmark.pedantic(full_run, setup=compute_alone, rounds=ROUNDS, iterations=1)
@@ -86,7 +88,7 @@ def _known(run: Run, ports: dict[tuple[Path, str], Any], where: Path, compute: s
 
 def _all(recorder: Recorder, ports: dict[tuple[Path, str], Any]) -> Iterator["_Work"]:
     cuts = sides.cuts("port", TABLE.model)
-    for case, compute in wanted(TABLE, (), ()):
+    for case, compute in wanted(TABLE, TEXT, ()):
         checkpoint = checkpoint_path(case.checkpoint)
         if (checkpoint, compute) not in ports:
             ports[checkpoint, compute] = cuts.load(checkpoint, compute)
