@@ -1,8 +1,8 @@
 """What the harness costs on top of the two models' own arithmetic: run with `nox -s bench`.
 
 One round is a full run of the text forward: every case recorded from the oracle, then judged from an empty ledger.
-Interleaved with it, the same calls alone: the oracle's ordinary and wide runs and its cuts' replays, the port's ordinary
-run and its forced cuts, with no taps, gates, files, hashes or ledger. Their inputs are read from the goldens beforehand.
+Interleaved with it, the same calls alone: the oracle's ordinary and wide runs and its cuts' replays, the port's
+ordinary run and its forced cuts, with no taps, gates, files, hashes or ledger; inputs are read from the goldens before.
 """
 
 import json
