@@ -38,7 +38,7 @@ def collect(
     seed: int,
     checkpoint: Path,
     recorder: Iterable[Path],
-    oracle_package: str,
+    oracle: dict[str, str],
     framework: str = "mlx",
     kept: str | list[Any],
     cache: Path | None = CACHE,
@@ -54,14 +54,14 @@ def collect(
         seed: the case's seed.
         checkpoint: directory the oracle loads.
         recorder: files and folders whose Python source records.
-        oracle_package: the oracle's distribution; its files must be as its wheel brought them.
+        oracle: what `oracle` says of the oracle's distribution.
         framework: distribution that computes the oracle. Another one than MLX has none of the canary's primitives: its
             name and version stand in their place.
         kept: what the case keeps of a full recording.
         cache: where the canary's answer is kept (see ``canary``).
 
     Raises:
-        GoldenError: the oracle is not installed or was edited, or there is no checkpoint.
+        GoldenError: there is no checkpoint.
     """
     held = checkpoint_digest(checkpoint)
     return {
@@ -76,15 +76,20 @@ def collect(
             "parts": {name: sha256[:PART_DIGITS] for name, sha256 in held.parts.items()},
         },
         "recorder": sources_digest(recorder),
-        "oracle": {
-            "name": oracle_package,
-            "version": oracle_version(oracle_package),
-            "files": wheel_digest(oracle_package),
-        },
+        "oracle": oracle,
         "packages": packages(),
         "backend": backend.describe(),
         "canary": canary(cache) if framework == "mlx" else {FRAMEWORK: f"{framework} {version(framework)}"},
     }
+
+
+def oracle(package: str) -> dict[str, str]:
+    """Name, version and digest of the oracle's files, which must be as its wheel brought them; a third of a second.
+
+    Raises:
+        GoldenError: the oracle is not installed or was edited.
+    """
+    return {"name": package, "version": oracle_version(package), "files": wheel_digest(package)}
 
 
 def packages() -> dict[str, str]:

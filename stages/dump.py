@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,11 @@ class Recorder:
         self.cuts, self.taps = sides.cuts("oracle", table.model), sides.taps("oracle", table.model)
         self._models: dict[tuple[Path, str, str], Any] = {}
 
+    @cached_property
+    def provenance(self) -> dict[str, str]:
+        """The oracle's name, version and files: looked through once, as they cannot change under this process."""
+        return manifest.oracle(self.oracle.PACKAGE)
+
     def model(self, checkpoint: Path, compute: str, kind: str = "") -> Any:
         """The oracle as it computes, or (kind "float64" or "float32") its wide twin."""
         key = (checkpoint, compute, kind)
@@ -85,7 +91,7 @@ class Recorder:
             compute=compute,
             seed=case.seed,
             checkpoint=checkpoint,
-            oracle_package=self.oracle.PACKAGE,
+            oracle=self.provenance,
             framework=self.oracle.FRAMEWORK,
             recorder=[Path(__file__).parent, Path(str(self.cuts.__file__)).parent],
             kept="all" if full else f"layers {list(case.keep) or 'all'} without {list(case.leave)}",

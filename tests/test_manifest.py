@@ -79,7 +79,7 @@ def collect(tmp_path, monkeypatch, **changes):
         "seed": 3,
         "checkpoint": make_checkpoint(tmp_path / "nano"),
         "recorder": [ROOT / "goldens"],
-        "oracle_package": PACKAGE,
+        "oracle": manifest.oracle(PACKAGE),
         "kept": [0, 5],
         "cache": tmp_path / "cache",
     }
@@ -160,7 +160,7 @@ def test_an_oracle_without_a_record_is_refused(oracle):
 
 def test_an_absent_oracle_is_named(tmp_path, monkeypatch):
     with pytest.raises(GoldenError, match="no-such-oracle is not installed") as caught:
-        collect(tmp_path, monkeypatch, oracle_package="no-such-oracle")
+        manifest.oracle("no-such-oracle")
     assert "pip install" in str(caught.value)
 
 
