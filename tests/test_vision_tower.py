@@ -90,6 +90,8 @@ def test_padding_never_reaches_a_patch() -> None:
     small, _ = both(default_output_length=6)
     large, _ = both(default_output_length=40)
     narrow, wide = (np.array(tower.features(pixels(6, 9)).astype(mx.float32)) for tower in (small, large))
+    # On a CPU they are equal to the bit; a GPU may take another kernel at another length, and this is bfloat16, whose
+    # last place is 0.8%, through a stack of layers. A patch that saw padding would be off by its whole size.
     assert np.allclose(narrow, wide, rtol=0.05, atol=0.05)
 
 
