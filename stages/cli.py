@@ -1,4 +1,4 @@
-"""The command line: `harness list|run|dump|goldens|report|doctor`.
+"""The command line: `harness list|run|diff|dump|goldens|report|doctor`.
 
 Exit codes: 0 every verdict PASS; 1 a FAIL, LOCKED or INCONCLUSIVE; 2 usage; 3 STALE or missing golden; 4 ERROR.
 """
@@ -23,6 +23,7 @@ from reports.verdict import Status, Verdict, exit_code, summarize
 
 from . import view
 from .asked import per_model, table_of
+from .diff_cli import diff
 from .errors import HarnessError, UsageError
 from .places import CACHE, COMMITTED, LOCAL, MODELS, PAGES, golden_path
 from .run import Answer, Run
@@ -290,6 +291,8 @@ def doctor(as_json: bool) -> None:
         click.echo(f"{folder:12} {state['text']}")
     click.echo(f"{'do':12} {found['do']}")
 
+
+main.add_command(diff)
 
 if __name__ == "__main__":
     main()

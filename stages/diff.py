@@ -1,0 +1,200 @@
+"""One occurrence of a stage, opened: every operation inside on both sides, and the first that introduces an error."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from goldens import canary
+from goldens.errors import GoldenError
+from goldens.store import Record
+
+from . import sides as doors
+from .cases import plan
+from .diff_align import align
+from .diff_far import Far, far
+from .diff_first import First, Sides, Step, first, steps
+from .dump import wanted
+from .errors import HarnessError, MissingGoldenError, UsageError
+from .gates import Tensor, judge
+from .judge import _yardstick, said
+from .oplog import OpLog, recording
+from .oplog_child import Asked, oracle_log
+from .shelf import Held, Question, Shelf
+from .spec import Stage, Table
+
+Trace = dict[str, Tensor]
+
+
+@dataclass
+class Opened:
+    """What was found in one occurrence.
+
+    Attributes:
+        outs: How far each output of the port is from the golden's, fed the oracle's inputs; None: not comparable.
+        margins: For each output that has a portable gate with a number: (gate, value, bound), what room there is.
+        arrived: How far each input that reached here in the port's ordinary run is from the golden's.
+        left: The same for the outputs of that run.
+        steps: Every operation.
+        first: Where the port first leaves the oracle.
+        notes: What a reader has to know of how this was come by.
+    """
+
+    stage: str
+    occurrence: str
+    case: str
+    tier: str
+    outs: dict[str, Far | None] = field(default_factory=dict)
+    margins: dict[str, tuple[str, float, float]] = field(default_factory=dict)
+    arrived: dict[str, Far | None] = field(default_factory=dict)
+    left: dict[str, Far | None] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    first: First | None = None
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def diverges(self) -> bool:
+        """Whether an output, fed the oracle's inputs, is not the golden's bit for bit."""
+        return any(one is None or not one.equal for one in self.outs.values())
+
+
+class _ReachedError(Exception):
+    """The ordinary run has come by the occurrence; the rest of it is of no interest."""
+
+
+@dataclass
+class Bench:
+    """Where occurrences are opened: one golden, the port loaded on its checkpoint."""
+
+    table: Table
+    held: Held
+    model: Any
+
+    def open(self, stage: Stage, occurrence: str, *, free: bool = True) -> Opened:
+        """Compare the occurrence operation by operation.
+
+        Raises:
+            HarnessError: the port's cut raises.
+        """
+        held = self.held
+        record = held.golden.read(stage.name, occurrence)
+        found = Opened(stage.name, occurrence, held.name, held.tier)
+        cuts = doors.cuts("port", self.table.model)
+        try:
+            plain = doors.call(cuts, self.model, stage, occurrence, record.ins)
+            with recording() as ours:
+                outs = doors.call(cuts, self.model, stage, occurrence, record.ins)
+        except Exception as error:
+            raise HarnessError(f"the port's {stage.name}[{occurrence}] raises {said(error)}") from error
+        found.outs = _distances(record.outs, plain)
+        found.margins = dict(_margins(stage, record, plain))
+        if any(plain[name].tobytes() != outs[name].tobytes() for name in plain.keys() & outs.keys()):
+            found.notes.append("watched, the port gives other bits than plain: its compiled functions round otherwise")
+        self._beside(found, ours, record, outs)
+        if free:
+            self._free(found, stage, record)
+        return found
+
+    def _beside(self, found: Opened, ours: OpLog, record: Record, outs: Trace) -> None:
+        asked = Asked(
+            self.table.model,
+            str(self.held.checkpoint.absolute()),
+            self.held.compute,
+            str(self.held.golden.path),
+            found.stage,
+            found.occurrence,
+        )
+        try:
+            theirs, given = oracle_log(asked)
+        except HarnessError as error:
+            found.notes.append(f"{error}. Only the outputs are compared, and the port's own operations shown")
+            found.steps = [Step(op, None) for op in ours.ops]
+            return
+        if any(given[name].tobytes() != tensor.tobytes() for name, tensor in record.outs.items() if name in given):
+            found.notes.append(
+                "the oracle, run here, gives other bits than the golden holds: it was recorded elsewhere"
+            )
+        both = Sides(ours, theirs, align(ours.ops, theirs.ops))
+        found.steps = steps(both)
+        wrong = {
+            name: (given[name], outs[name])
+            for name in given.keys() & outs.keys()
+            if given[name].tobytes() != outs[name].tobytes()
+        }
+        if wrong:
+            found.first = first(both, wrong)
+
+    def _free(self, found: Opened, stage: Stage, record: Record) -> None:
+        config = json.loads((self.held.checkpoint / "config.json").read_text())
+        crossed: list[tuple[Trace, Trace]] = []
+
+        def emit(name: str, occurrence: str, ins: Mapping[str, Any], outs: Mapping[str, Any]) -> None:
+            if (name, occurrence) == (stage.name, found.occurrence):
+                crossed.append((dict(ins), dict(outs)))
+                raise _ReachedError
+
+        try:
+            doors.taps("port", self.table.model).run(self.model, plan(self.held.case, config), emit)
+        except _ReachedError:
+            found.arrived, found.left = (
+                _distances(a, b) for a, b in zip((record.ins, record.outs), crossed[0], strict=True)
+            )
+        except Exception as error:  # noqa: BLE001 -- whatever the port raises is said of the port
+            found.notes.append(f"the port's ordinary run stopped before this: {said(error)}")
+        else:
+            found.notes.append("the port's ordinary run never comes by here")
+
+
+def _distances(golden: Mapping[str, Any], port: Mapping[str, Any]) -> dict[str, Far | None]:
+    names = sorted(golden.keys() | port.keys())
+    return {
+        name: far(np.asarray(golden[name]), np.asarray(port[name])) if name in golden and name in port else None
+        for name in names
+    }
+
+
+def _margins(stage: Stage, record: Record, port: Trace) -> Iterator[tuple[str, tuple[str, float, float]]]:
+    for name, oracle in record.outs.items():
+        out = stage.out(name)
+        if out is None or name not in port:
+            continue
+        measured = judge(out.portable, oracle, port[name], _yardstick(record, name, "forced"))[1]
+        if measured.value is not None:
+            yield name, (out.portable.name, measured.value, out.portable.bound)
+
+
+def chosen(table: Table, question: Question, stage: str, words: tuple[str, ...], load: Any) -> tuple[Held, str]:
+    """The golden and the occurrence that the words of a command mean: the first that has all of them.
+
+    `5` means `layer=5` of a stage that has layers; else a word is a segment, or several: `canvas=0/step=31`.
+
+    Raises:
+        UsageError: no golden at hand holds such an occurrence.
+    """
+    if stage not in (names := [one.name for one in table.stages]):
+        raise UsageError(f"no stage of {table.model} is called {stage!r}; there are: {', '.join(names)}")
+    shelf = Shelf(table, question, canary.canary(), load)
+    seen: list[str] = []
+    stale: list[str] = []
+    for case, compute in wanted(table, question.cases, question.computes):
+        try:
+            held = shelf.take(case, compute)
+        except (GoldenError, MissingGoldenError) as error:
+            stale.append(str(error))
+            continue
+        for occurrence in held.golden.occurrences(stage):
+            if all(_has(occurrence, word) for word in words):
+                return held, occurrence
+            seen.append(f"{occurrence} ({held.name})")
+    asked = f"{stage}[{' '.join(words)}]"
+    if seen:
+        raise UsageError(f"no golden at hand holds {asked}; of {stage} there are: {', '.join(seen[:12])}")
+    raise UsageError(f"no golden at hand holds {asked}" + (f": {stale[0]}" if stale else ""))
+
+
+def _has(occurrence: str, word: str) -> bool:
+    segments = occurrence.split("/")
+    wanted_ = [f"layer={part}" if part.isdigit() else part for part in word.split("/")]
+    return all(part in segments for part in wanted_)

@@ -1,0 +1,114 @@
+"""Pair the operations of two logs: by value where it is equal, by name, shape and order in between."""
+
+from collections import Counter
+from difflib import SequenceMatcher
+
+import numpy as np
+
+from .oplog import Op
+
+SAME, ALIKE, NAMED = 8, 3, 1  # worth of a pair: equal bytes; equal name, shape and dtype; equal name
+CELLS = 4_000_000  # a gap of more pairs than this is aligned by its longest runs instead: the table would not fit
+Pair = tuple[int | None, int | None]
+
+
+def align(port: list[Op], oracle: list[Op]) -> list[Pair]:
+    """(number in the port's log, number in the oracle's) in order; None where one side has no such operation."""
+    pairs: list[Pair] = []
+    a = b = 0
+    for i, j in [*_anchors(port, oracle), (len(port), len(oracle))]:
+        pairs += _gap(port, oracle, (a, i), (b, j))
+        if i < len(port):
+            pairs.append((i, j))
+        a, b = i + 1, j + 1
+    return _moved(port, oracle, pairs)
+
+
+def _moved(port: list[Op], oracle: list[Op], pairs: list[Pair]) -> list[Pair]:
+    """Operations of one name and value that were left over because they stand in another order are paired too."""
+    over: dict[tuple[str, str], list[int]] = {}
+    for i, j in pairs:
+        if i is None and j is not None:
+            over.setdefault((oracle[j].name, oracle[j].digest), []).append(j)
+    found: dict[int, int] = {}
+    for i, j in pairs:
+        if j is None and i is not None and (same := over.get((port[i].name, port[i].digest))):
+            found[i] = same.pop(0)
+    taken = set(found.values())
+    return [(i, j if i is None else found.get(i, j)) for i, j in pairs if i is not None or j not in taken]
+
+
+def _keys(ops: list[Op]) -> list[tuple[str, str]]:
+    return [(op.name, op.digest) for op in ops]
+
+
+def _anchors(port: list[Op], oracle: list[Op]) -> list[tuple[int, int]]:
+    """Pairs of one name and value that occur once on either side, as many as stand in one order on both."""
+    ours, theirs = _keys(port), _keys(oracle)
+    once_a, once_b = Counter(ours), Counter(theirs)
+    where = {key: j for j, key in enumerate(theirs) if once_b[key] == 1}
+    candidates = [(i, where[key]) for i, key in enumerate(ours) if once_a[key] == 1 and key in where]
+    # The longest increasing subsequence of their places in the oracle's log.
+    tails: list[int] = []
+    ends: list[int] = []
+    back: list[int] = []
+    for n, (_, j) in enumerate(candidates):
+        at = int(np.searchsorted(tails, j))
+        tails[at : at + 1] = [j]
+        ends[at : at + 1] = [n]
+        back.append(ends[at - 1] if at else -1)
+    chain: list[tuple[int, int]] = []
+    n = ends[-1] if ends else -1
+    while n >= 0:
+        chain.append(candidates[n])
+        n = back[n]
+    return chain[::-1]
+
+
+def _worth(a: Op, b: Op) -> int:
+    if a.name != b.name:
+        return 0
+    if a.digest == b.digest:
+        return SAME
+    return ALIKE if (a.out.shape, a.out.dtype) == (b.out.shape, b.out.dtype) else NAMED
+
+
+def _gap(port: list[Op], oracle: list[Op], ours: tuple[int, int], theirs: tuple[int, int]) -> list[Pair]:
+    """Between two anchors: the pairing worth most (Needleman and Wunsch, gaps for nothing)."""
+    rows, columns = range(*ours), range(*theirs)
+    if not rows or not columns:
+        return [*((i, None) for i in rows), *((None, j) for j in columns)]
+    if len(rows) * len(columns) > CELLS:
+        return _by_runs(port, oracle, rows, columns)
+    best = np.zeros((len(rows) + 1, len(columns) + 1), np.int64)
+    worth = np.array([[_worth(port[i], oracle[j]) for j in columns] for i in rows])
+    for r in range(len(rows) - 1, -1, -1):
+        paired = np.where(worth[r] > 0, worth[r] + best[r + 1, 1:], -1)
+        line = np.maximum(best[r + 1, :-1], paired)
+        # Leaving out an oracle's operation carries the best of what stands further right.
+        best[r, :-1] = np.maximum.accumulate(line[::-1])[::-1]
+    pairs: list[Pair] = []
+    r = c = 0
+    while r < len(rows) and c < len(columns):
+        if worth[r, c] and best[r, c] == worth[r, c] + best[r + 1, c + 1]:
+            pairs.append((rows[r], columns[c]))
+            r, c = r + 1, c + 1
+        elif best[r, c] == best[r, c + 1]:
+            pairs.append((None, columns[c]))
+            c += 1
+        else:
+            pairs.append((rows[r], None))
+            r += 1
+    return [*pairs, *((i, None) for i in rows[r:]), *((None, j) for j in columns[c:])]
+
+
+def _by_runs(port: list[Op], oracle: list[Op], rows: range, columns: range) -> list[Pair]:
+    ours = [f"{port[i].name} {port[i].out.shape}" for i in rows]
+    theirs = [f"{oracle[j].name} {oracle[j].out.shape}" for j in columns]
+    pairs: list[Pair] = []
+    r = c = 0
+    for run in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
+        pairs += [(i, None) for i in rows[r : run.a]] + [(None, j) for j in columns[c : run.b]]
+        pairs += zip(rows[run.a : run.a + run.size], columns[run.b : run.b + run.size], strict=True)
+        r, c = run.a + run.size, run.b + run.size
+    return pairs

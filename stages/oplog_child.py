@@ -1,0 +1,129 @@
+"""The oracle's operations, logged in a process of their own: `python -m stages.oplog_child`, and what reads its answer.
+
+No process ever holds both sides. What crosses is a file of arrays: every operation's output, and the rest as JSON.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from goldens.store import Golden
+
+from . import sides
+from .asked import table_of
+from .errors import HarnessError
+from .gates import Tensor
+from .oplog import Op, Operand, OpLog, Site, recording
+from .places import ROOT
+
+Trace = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One occurrence of one golden: what the child is told.
+
+    Attributes:
+        checkpoint: Directory that the oracle loads.
+        golden: File that holds the occurrence's inputs.
+    """
+
+    model: str
+    checkpoint: str
+    compute: str
+    golden: str
+    stage: str
+    occurrence: str
+
+
+def oracle_log(asked: Asked) -> tuple[OpLog, Trace]:
+    """The oracle's operations on a golden's inputs, and what its cut gave.
+
+    Raises:
+        HarnessError: the oracle is not installed here, or its cut raises.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        out = Path(scratch) / "log.npz"
+        child = subprocess.run(  # noqa: S603 -- this interpreter, on a module of its own
+            [sys.executable, "-m", "stages.oplog_child", json.dumps(asdict(asked)), str(out)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if child.returncode:
+            last = (child.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise HarnessError(
+                f"the oracle of {asked.model} cannot be run here on {asked.stage}[{asked.occurrence}]: "
+                f"{last.removeprefix('stages.errors.HarnessError: ')}"
+            )
+        return read(out)
+
+
+def answer(asked: Asked, out: Path) -> None:
+    """Run the oracle's cut under a log and write both to `out`."""
+    cuts = sides.cuts("oracle", asked.model)
+    model = cuts.load(Path(asked.checkpoint), asked.compute)
+    stage = table_of(asked.model)[asked.stage]
+    with Golden.open(Path(asked.golden)) as golden:
+        record = golden.read(asked.stage, asked.occurrence)
+    with recording() as log:
+        outs = sides.call(cuts, model, stage, asked.occurrence, record.ins)
+    write(out, log, outs)
+
+
+def write(path: Path, log: OpLog, outs: Trace) -> None:
+    """A log and a cut's outputs as one file of arrays."""
+    arrays: dict[str, Tensor] = {}
+
+    def stored(key: str, tensor: Tensor) -> str:
+        # npz knows no bfloat16: its bits are kept, and its name.
+        arrays[key] = tensor.view(np.uint16) if tensor.dtype == ml_dtypes.bfloat16 else tensor
+        return str(tensor.dtype)
+
+    ops: list[dict[str, Any]] = []
+    for i, op in enumerate(log.ops):
+        facts = {"dtype": stored(f"op{i}", op.out), "operands": [asdict(one) for one in op.operands]}
+        ops.append(
+            {**facts, "name": op.name, "fixed": op.fixed, "digest": op.digest, "sites": [asdict(s) for s in op.sites]}
+        )
+    named = [stored(f"out:{name}", tensor) for name, tensor in outs.items()]
+    leaves = {found: stored(f"leaf:{found}", tensor) for found, tensor in log.leaves.items()}
+    every: dict[str, Any] = {"ops": ops, "leaves": leaves, "outs": dict(zip(outs, named, strict=True))}
+    np.savez(path, facts=np.frombuffer(json.dumps(every).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+
+
+def read(path: Path) -> tuple[OpLog, Trace]:
+    """What `write` wrote; operations that were read cannot be done again."""
+    with np.load(path) as file:
+        facts = json.loads(file["facts"].tobytes())
+
+        def stored(key: str, dtype: str) -> Tensor:
+            tensor: Tensor = file[key]
+            return tensor.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else tensor
+
+        ops = [
+            Op(
+                one["name"],
+                tuple(Operand(o["op"], o["digest"], tuple(o["shape"])) for o in one["operands"]),
+                one["fixed"],
+                stored(f"op{i}", one["dtype"]),
+                one["digest"],
+                tuple(Site(**site) for site in one["sites"]),
+            )
+            for i, one in enumerate(facts["ops"])
+        ]
+        outs = {name: stored(f"out:{name}", dtype) for name, dtype in facts["outs"].items()}
+        leaves = {found: stored(f"leaf:{found}", dtype) for found, dtype in facts["leaves"].items()}
+    return OpLog(ops, leaves), outs
+
+
+if __name__ == "__main__":
+    answer(Asked(**json.loads(sys.argv[1])), Path(sys.argv[2]))
