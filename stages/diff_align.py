@@ -25,17 +25,29 @@ def align(port: list[Op], oracle: list[Op]) -> list[Pair]:
 
 
 def _moved(port: list[Op], oracle: list[Op], pairs: list[Pair]) -> list[Pair]:
-    """Operations of one name and value that were left over because they stand in another order are paired too."""
-    over: dict[tuple[str, str], list[int]] = {}
-    for i, j in pairs:
-        if i is None and j is not None:
-            over.setdefault((oracle[j].name, oracle[j].digest), []).append(j)
+    """What was left over because it stands in another order: paired by value, by an operand in common, or by form."""
+    ours = [i for i, j in pairs if i is not None and j is None]
+    theirs = [j for i, j in pairs if j is not None and i is None]
     found: dict[int, int] = {}
-    for i, j in pairs:
-        if j is None and i is not None and (same := over.get((port[i].name, port[i].digest))):
-            found[i] = same.pop(0)
+    for like in (_same, _fed, _formed):
+        for i in ours:
+            if i not in found and (j := next((j for j in theirs if like(port[i], oracle[j])), None)) is not None:
+                found[i] = j
+                theirs.remove(j)
     taken = set(found.values())
     return [(i, j if i is None else found.get(i, j)) for i, j in pairs if i is not None or j not in taken]
+
+
+def _same(a: Op, b: Op) -> bool:
+    return (a.name, a.digest) == (b.name, b.digest)
+
+
+def _fed(a: Op, b: Op) -> bool:
+    return _formed(a, b) and bool({one.digest for one in a.operands} & {one.digest for one in b.operands})
+
+
+def _formed(a: Op, b: Op) -> bool:
+    return (a.name, a.out.shape, a.out.dtype) == (b.name, b.out.shape, b.out.dtype)
 
 
 def _keys(ops: list[Op]) -> list[tuple[str, str]]:

@@ -187,7 +187,7 @@ def _explained(sides: Sides, i: int) -> First:
     parts = [_operands(sides, mine, like) for _, mine, like in differing]
     if again is not None and digest(again) == theirs.digest:
         made = [mine.op for _, mine, _ in differing if mine.op >= 0]
-        at = _between(sides.port.ops[made[0]].sites, op.sites) if made else at
+        at = _between(sides.port.ops[made[0]].sites, op.sites) if made else _caller(op.sites)
         why = f"{op.name} is the oracle's, but not what it is given: {'; '.join(parts)}"
     elif len(op.operands) != len(theirs.operands):
         why = f"{op.name} of {len(op.operands)} arrays, the oracle's of {len(theirs.operands)}"
@@ -233,6 +233,17 @@ def _between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:
     return found
 
 
+def _caller(path: tuple[Site, ...]) -> Site | None:
+    """The line outside the operation's own file that asked for it: what a shared module is given is not its fault."""
+    if not path:
+        return None
+    return next((site for site in reversed(path) if site.file != path[-1].file and not _cut(site)), path[-1])
+
+
+def _cut(site: Site) -> bool:
+    return site.file.endswith("cuts.py")
+
+
 def _stopped(sides: Sides, name: str, i: int, j: int) -> First:
     """The output is one of the oracle's values, but not its last: something is left out after it, or put elsewhere."""
     op, theirs = sides.port.ops[i], sides.oracle.ops[j]
@@ -240,4 +251,4 @@ def _stopped(sides: Sides, name: str, i: int, j: int) -> First:
     lacking = [one for n, one in enumerate(sides.oracle.ops[: j + 1]) if n not in paired]
     more = ", ".join(f"{one.name} ({_line(one)})" for one in lacking[-3:]) or f"{theirs.name} ({_line(theirs)})"
     why = f"{name} is given out here, where the oracle goes on with {more}"
-    return First(_number(sides, i), op.sites[-1] if op.sites else None, op.sites, why)
+    return First(_number(sides, i), _caller(op.sites), op.sites, why)

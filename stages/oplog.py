@@ -198,8 +198,9 @@ class _Recorder:
         ])  # fmt: skip
         sites = _sites()
         for i, (one, out, found) in enumerate(zip(given, outs, digests, strict=True)):
-            self._made[found] = Operand(len(self.log.ops), found, out.shape)
-            self._remember(one, self._made[found])
+            made = Operand(len(self.log.ops), found, out.shape)
+            self._made.setdefault(found, made)
+            self._remember(one, made)
             again = None if name == "setitem" else self._again(original, args, named, i)
             called = name if len(given) == 1 else f"{name}[{i}]"
             self.log.ops.append(Op(called, tuple(operands), fixed, out, found, sites, again))
@@ -218,7 +219,8 @@ class _Recorder:
                         return type(value)(other(one) for one in value)
                     return value
 
-                result = original(*(other(a) for a in args), **{key: other(value) for key, value in named.items()})
+                given = [other(value) for value in args]  # counted before those that are named
+                result = original(*given, **{key: other(value) for key, value in named.items()})
                 return self.numpy(result[which] if isinstance(result, (list, tuple)) else result)
             finally:
                 self._busy = False
