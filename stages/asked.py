@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
+from . import casefile
 from .places import MODELS
 from .shelf import Question
 from .spec import Table
@@ -20,6 +22,10 @@ def per_model(model: str | None, question: Question) -> list[tuple[Table, Questi
     Without a name those that know a stage and a case asked for, in a dtype, a tier and a folder of goldens asked for.
     Where no model does, the first is asked, and says what it lacks.
     """
+    files = [name for name in question.cases if name.endswith(casefile.SUFFIX)]
+    if files:
+        table, cases = casefile.adopted(table_of(model or casefile.model_of(Path(files[0]))), question.cases)
+        return [(table, replace(question, cases=cases))]
     if model is not None:
         return [(table_of(model), question)]
     found = []

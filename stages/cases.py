@@ -30,10 +30,13 @@ def plan(case: Case, config: dict[str, Any]) -> Plan:
         ids = np.where(padding, ids, text["pad_token_id"]).astype(np.int32)
     if case.tokens:
         ids[0, case.padding : case.padding + 3 : 2] = text["bos_token_id"], config["image_token_id"]
+    if case.ids:
+        ids = np.array([case.ids], np.int32)
+        padding = np.arange(len(case.ids))[None] >= case.padding if case.padding else None
     return {
         "texts": list(case.texts),
         "chats": [[{"role": role, "content": content} for role, content in chat] for chat in case.chats],
-        "ids": ids if case.tokens else None,
+        "ids": ids if case.tokens or case.ids else None,
         "padding": padding,
         "chunks": list(case.chunks) or None,
         "canvases": [_canvas(draws, text["vocab_size"], case.canvas, signals) for signals in case.blocks],

@@ -21,7 +21,7 @@ from goldens.errors import GoldenError
 from reports import html, text
 from reports.verdict import Status, Verdict, exit_code, summarize
 
-from . import view
+from . import casefile, view
 from .asked import per_model, table_of
 from .diff_cli import diff
 from .errors import HarnessError, UsageError
@@ -195,7 +195,7 @@ def dump(
     """Record goldens from the oracle on this machine."""
     from . import dump as recorder  # noqa: PLC0415 -- judging needs no recorder
 
-    table = table_of(model)
+    table, cases = casefile.adopted(table_of(model), cases)
     if unknown := set(cases) - {case.name for case in table.cases}:
         raise UsageError(f"no case of {model} is called {min(unknown)!r}; see: harness list")
     folder = COMMITTED if committed else out

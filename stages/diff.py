@@ -185,7 +185,7 @@ def chosen(table: Table, question: Question, stage: str, words: tuple[str, ...],
             stale.append(str(error))
             continue
         for occurrence in held.golden.occurrences(stage):
-            if all(_has(occurrence, word) for word in words):
+            if has(occurrence, words):
                 return held, occurrence
             seen.append(f"{occurrence} ({held.name})")
     asked = f"{stage}[{' '.join(words)}]"
@@ -194,7 +194,7 @@ def chosen(table: Table, question: Question, stage: str, words: tuple[str, ...],
     raise UsageError(f"no golden at hand holds {asked}" + (f": {stale[0]}" if stale else ""))
 
 
-def _has(occurrence: str, word: str) -> bool:
+def has(occurrence: str, words: tuple[str, ...]) -> bool:
+    """Whether an occurrence is one that the words mean."""
     segments = occurrence.split("/")
-    wanted_ = [f"layer={part}" if part.isdigit() else part for part in word.split("/")]
-    return all(part in segments for part in wanted_)
+    return all((f"layer={part}" if part.isdigit() else part) in segments for word in words for part in word.split("/"))

@@ -8,12 +8,18 @@ from typing import Any
 
 import click
 
-from . import diff_show, sides
-from .asked import per_model
-from .diff import Bench, chosen
-from .places import MODELS
-from .shelf import Question
+from reports.verdict import line
 
+from . import casefile, diff_show, sides
+from . import diff_bisect as halving
+from . import diff_shrink as shrinking
+from .asked import per_model
+from .diff import Bench, chosen, has
+from .places import CACHE, MODELS
+from .shelf import Held, Question
+from .spec import Table
+
+Shown = tuple[dict[str, Any], list[str], bool]  # a document, the lines of a terminal, whether something is wrong
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
@@ -26,6 +32,9 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
     "--compute", "computes", multiple=True, type=click.Choice(("bfloat16", "float32")), help="In this compute dtype."
 )
 @click.option("--goldens", type=FOLDER, help="Of the goldens in this folder.")
+@click.option("--bisect", is_flag=True, help="Find the first bad occurrence of the port's ordinary run, by halves.")
+@click.option("--shrink", is_flag=True, help="Make the case as small as it goes while the stage is the first to fail.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the shrunk case to this file.")
 @click.option("--forced", is_flag=True, help="Leave the port's ordinary run out.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def diff(
@@ -35,10 +44,16 @@ def diff(
     cases: tuple[str, ...],
     computes: tuple[str, ...],
     goldens: Path | None,
+    bisect: bool,
+    shrink: bool,
+    out: Path | None,
     forced: bool,
     as_json: bool,
 ) -> None:
-    """Open one occurrence of a stage: every operation inside on both sides, and the first that introduces an error."""
+    """Open one occurrence of a stage: every operation inside on both sides, and the first that introduces an error.
+
+    Words choose the occurrence: 5 means layer=5, canvas=0/step=31 what it says; the first that has all of them is it.
+    """
     table, question = per_model(model, Question((stage,), cases, computes, goldens))[0]
     cuts = sides.cuts("port", table.model)
     loaded: dict[tuple[Path, str], Any] = {}
@@ -50,11 +65,56 @@ def diff(
 
     with redirect_stdout(sys.stderr):  # whatever the port prints is no part of the answer
         held, occurrence = chosen(table, question, stage, words, load)
-        bench = Bench(table, held, load(held.checkpoint, held.compute))
-        found = bench.open(table[stage], occurrence, free=not forced)
+        model_ = load(held.checkpoint, held.compute)
+        if bisect:
+            document, shown, failed = _halved(
+                halving.bisect(table, held, model_, table[stage], lambda o: has(o, words))
+            )
+        elif shrink:
+            document, shown, failed = _shrunk(table, held, stage, load, out)
+        else:
+            found = Bench(table, held, model_).open(table[stage], occurrence, free=not forced)
+            document, shown, failed = diff_show.as_json(found), list(diff_show.lines(found)), found.diverges
     if as_json:
-        click.echo(json.dumps({"schema": 1, **diff_show.as_json(found)}))
+        click.echo(json.dumps({"schema": 1, **document}))
     else:
-        for line in diff_show.lines(found):
-            click.echo(line)
-    sys.exit(1 if found.diverges else 0)
+        for text in shown:
+            click.echo(text)
+    sys.exit(1 if failed else 0)
+
+
+def _halved(found: halving.Halved) -> Shown:
+    document = {
+        "occurrences": found.occurrences,
+        "compared": [found.occurrences[n] for n in found.compared],
+        "most": found.most,
+        "first": None if found.first is None else found.occurrences[found.first],
+        "verdicts": [row.to_json() for row in found.rows],
+        "note": found.note,
+    }
+    shown = [found.note] if found.note else []
+    if found.first is None:
+        shown.append(f"the last of {len(found.occurrences)} is as the golden's: an error made earlier would be in it")
+    else:
+        shown.append(
+            f"first bad: {found.occurrences[found.first]}, number {found.first + 1} of {len(found.occurrences)}"
+        )
+        shown += [line(row) for row in found.rows]
+    shown.append(f"{len(found.compared)} comparisons, of {found.most} that it may take")
+    return document, shown, bool(found.rows or found.note)
+
+
+def _shrunk(table: Table, held: Held, stage: str, load: Any, out: Path | None) -> Shown:
+    with shrinking.recorder(table.model, held.compute) as record:
+        shrinker = shrinking.Shrinker(table, held.compute, load, record)
+        small = shrinker.shrink(held.case, stage)
+    path = out or CACHE / f"{small.name}.json"
+    casefile.write(path, table.model, small)
+    facts = small.facts()
+    shown = [
+        f"{held.name} shrunk to {len(small.ids)} tokens in {shrinker.tried} tries; {stage} is still the first to fail",
+        *(f"  {name}: {facts[name]}" for name in ("ids", "canvas", "blocks", "padding", "chunks") if facts.get(name)),
+        f"written to {path}; record it with: harness dump --case {path}",
+        f"then: harness diff {stage} --case {path}",
+    ]
+    return {"case": facts, "file": str(path), "tried": shrinker.tried}, shown, True

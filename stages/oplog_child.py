@@ -9,14 +9,10 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
-
-import ml_dtypes
-import numpy as np
 
 from goldens.store import Golden
 
-from . import sides
+from . import loose, sides
 from .asked import table_of
 from .errors import HarnessError
 from .gates import Tensor
@@ -81,47 +77,40 @@ def answer(asked: Asked, out: Path) -> None:
 
 def write(path: Path, log: OpLog, outs: Trace) -> None:
     """A log and a cut's outputs as one file of arrays."""
-    arrays: dict[str, Tensor] = {}
-
-    def stored(key: str, tensor: Tensor) -> str:
-        # npz knows no bfloat16: its bits are kept, and its name.
-        arrays[key] = tensor.view(np.uint16) if tensor.dtype == ml_dtypes.bfloat16 else tensor
-        return str(tensor.dtype)
-
-    ops: list[dict[str, Any]] = []
-    for i, op in enumerate(log.ops):
-        facts = {"dtype": stored(f"op{i}", op.out), "operands": [asdict(one) for one in op.operands]}
-        ops.append(
-            {**facts, "name": op.name, "fixed": op.fixed, "digest": op.digest, "sites": [asdict(s) for s in op.sites]}
-        )
-    named = [stored(f"out:{name}", tensor) for name, tensor in outs.items()]
-    leaves = {found: stored(f"leaf:{found}", tensor) for found, tensor in log.leaves.items()}
-    every: dict[str, Any] = {"ops": ops, "leaves": leaves, "outs": dict(zip(outs, named, strict=True))}
-    np.savez(path, facts=np.frombuffer(json.dumps(every).encode(), np.uint8), **arrays)  # type: ignore[arg-type]
+    tensors = {f"op{i}": op.out for i, op in enumerate(log.ops)}
+    tensors |= {f"leaf:{found}": tensor for found, tensor in log.leaves.items()}
+    tensors |= {f"out:{name}": tensor for name, tensor in outs.items()}
+    told = [
+        {
+            "name": op.name,
+            "operands": [asdict(one) for one in op.operands],
+            "fixed": op.fixed,
+            "digest": op.digest,
+            "sites": [asdict(site) for site in op.sites],
+        }
+        for op in log.ops
+    ]
+    loose.save(path, tensors, told)
 
 
 def read(path: Path) -> tuple[OpLog, Trace]:
     """What `write` wrote; operations that were read cannot be done again."""
-    with np.load(path) as file:
-        facts = json.loads(file["facts"].tobytes())
-
-        def stored(key: str, dtype: str) -> Tensor:
-            tensor: Tensor = file[key]
-            return tensor.view(ml_dtypes.bfloat16) if dtype == "bfloat16" else tensor
-
-        ops = [
-            Op(
-                one["name"],
-                tuple(Operand(o["op"], o["digest"], tuple(o["shape"])) for o in one["operands"]),
-                one["fixed"],
-                stored(f"op{i}", one["dtype"]),
-                one["digest"],
-                tuple(Site(**site) for site in one["sites"]),
-            )
-            for i, one in enumerate(facts["ops"])
-        ]
-        outs = {name: stored(f"out:{name}", dtype) for name, dtype in facts["outs"].items()}
-        leaves = {found: stored(f"leaf:{found}", dtype) for found, dtype in facts["leaves"].items()}
+    tensors, told = loose.load(path)
+    ops = [
+        Op(
+            one["name"],
+            tuple(Operand(o["op"], o["digest"], tuple(o["shape"])) for o in one["operands"]),
+            one["fixed"],
+            tensors[f"op{i}"],
+            one["digest"],
+            tuple(Site(**site) for site in one["sites"]),
+        )
+        for i, one in enumerate(told)
+    ]
+    leaves, outs = (
+        {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
+        for kind in ("leaf:", "out:")
+    )
     return OpLog(ops, leaves), outs
 
 

@@ -117,6 +117,8 @@ class Case:
         generations: Runs of the engine.
         steps: Numbers of the denoising steps whose stages a committed golden holds; () keeps all.
         made: Whether it judges the engine's decisions on hand-made inputs, exactly at their thresholds.
+        ids: The prompt itself, padding included, in place of a drawn one; `tokens` then only says how many draws are
+            made before those of the canvases.
     """
 
     name: str
@@ -140,6 +142,7 @@ class Case:
     generations: tuple[Generation, ...] = field(default=(), metadata=LATER)
     steps: tuple[int, ...] = field(default=(), metadata=LATER)
     made: bool = field(default=False, metadata=LATER)
+    ids: tuple[int, ...] = field(default=(), metadata=LATER)
 
     def facts(self) -> dict[str, Any]:
         """What a manifest says of the case; a field that came later is left out where it says nothing."""

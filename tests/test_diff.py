@@ -1,5 +1,6 @@
 """`harness diff` marks the line that was changed, and leaves the framework as it found it."""
 
+import contextlib
 import functools
 import importlib
 import inspect
@@ -251,9 +252,9 @@ def test_nothing_is_patched_any_more():
         return {(id(owner), name): value for owner in owners for name, value in vars(owner).items()}
 
     before = everything()
-    with pytest.raises(ZeroDivisionError), oplog.recording() as log:
-        mx.exp(mx.ones(3)) + 1
-        1 / 0
+    with contextlib.suppress(ZeroDivisionError), oplog.recording() as log:
+        _ = mx.exp(mx.ones(3)) + 1
+        raise ZeroDivisionError
     assert [op.name for op in log.ops] == ["ones", "exp", "add"]
     after = everything()
     assert before.keys() == after.keys()

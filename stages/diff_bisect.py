@@ -1,0 +1,94 @@
+"""The first bad layer, or denoising step, of the port's ordinary run: by halves."""
+
+import json
+import math
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reports.verdict import Status, Verdict
+
+from . import loose, sides
+from .cases import plan
+from .errors import HarnessError, UsageError
+from .judge import Border, Judge, said
+from .shelf import Held
+from .spec import Stage, Table
+
+
+@dataclass
+class Halved:
+    """What a search by halves found.
+
+    Attributes:
+        occurrences: In the order in which the port came by them.
+        compared: Those that were compared, in the order in which they were.
+        first: Number of the first that is bad, or None where the last is good: an error stays once it is made.
+        rows: The verdicts on it that are no PASS.
+        note: How the run ended, where it did not reach the end.
+    """
+
+    occurrences: list[str]
+    compared: list[int] = field(default_factory=list)
+    first: int | None = None
+    rows: list[Verdict] = field(default_factory=list)
+    note: str = ""
+
+    @property
+    def most(self) -> int:
+        """Comparisons that it may take."""
+        return math.ceil(math.log2(len(self.occurrences))) + 1
+
+
+def bisect(
+    table: Table, held: Held, model: Any, stage: Stage, wanted: Callable[[str], bool] = lambda _occurrence: True
+) -> Halved:
+    """Run the port once, each occurrence of the stage put aside in a file, and compare those that halving asks for.
+
+    At most two occurrences are in memory: one of the port's and one of the golden's.
+
+    Raises:
+        UsageError: the run comes by no occurrence that the golden holds.
+    """
+    config = json.loads((held.checkpoint / "config.json").read_text())
+    todo = plan(held.case, config)
+    judge = Judge(table, held.golden, held.name, held.tier, model, todo)
+    known = {one for one in held.golden.occurrences(stage.name) if wanted(one)}
+    with tempfile.TemporaryDirectory() as folder:
+        found = Halved([])
+
+        def emit(name: str, occurrence: str, _ins: Any, outs: Any) -> None:
+            if name == stage.name and occurrence in known:
+                known.remove(occurrence)
+                loose.save(Path(folder) / f"{len(found.occurrences)}.npz", outs)
+                found.occurrences.append(occurrence)
+
+        try:
+            sides.taps("port", table.model).run(model, todo, emit)
+        except HarnessError:
+            raise
+        except Exception as error:  # noqa: BLE001 -- whatever the port raises is said of the port
+            found.note = f"the port's ordinary run stopped: {said(error)}"
+        if not found.occurrences:
+            why = f": {found.note}" if found.note else ""
+            raise UsageError(f"the port's run of {held.name} comes by no {stage.name} that its golden holds{why}")
+
+        def bad(n: int) -> bool:
+            found.compared.append(n)
+            outs, _ = loose.load(Path(folder) / f"{n}.npz")
+            here = Border(stage, found.occurrences[n], "free")
+            rows = list(judge.hold(here, held.golden.read(stage.name, here.occurrence), outs))
+            wrong = [row for row in rows if row.status is not Status.PASS]
+            if wrong:
+                found.rows = wrong
+            return bool(wrong)
+
+        low, high = 0, len(found.occurrences) - 1
+        if bad(high):
+            while low < high:
+                middle = (low + high) // 2
+                low, high = (low, middle) if bad(middle) else (middle + 1, high)
+            found.first = high
+    return found
