@@ -17,6 +17,8 @@ from .judge import Border, Judge, said
 from .shelf import Held
 from .spec import Stage, Table
 
+APART = ("run=", "image=", "text=", "chat=", "batch=", "direct=")  # each of them begins anew
+
 
 @dataclass
 class Halved:
@@ -25,7 +27,7 @@ class Halved:
     Attributes:
         occurrences: In the order in which the port came by them.
         compared: Those that were compared, in the order in which they were.
-        first: Number of the first that is bad, or None where the last is good: an error stays once it is made.
+        first: Number of the first that is bad, or None where the last of every pass that was looked at is good.
         rows: The verdicts on it that are no PASS.
         note: How the run ended, where it did not reach the end.
     """
@@ -75,20 +77,52 @@ def bisect(
             why = f": {found.note}" if found.note else ""
             raise UsageError(f"the port's run of {held.name} comes by no {stage.name} that its golden holds{why}")
 
+        if len(apart := {part for one in found.occurrences if (part := _apart(one))}) > 1:
+            words = ", ".join(sorted(apart)[:4])
+            raise UsageError(f"{words} inherit nothing from each other: name one of them after the stage")
+
+        judged: dict[int, list[Verdict]] = {}
+
         def bad(n: int) -> bool:
             found.compared.append(n)
             outs, _ = loose.load(Path(folder) / f"{n}.npz")
             here = Border(stage, found.occurrences[n], "free")
             rows = list(judge.hold(here, held.golden.read(stage.name, here.occurrence), outs))
             wrong = [row for row in rows if row.status is not Status.PASS]
-            if wrong:
-                found.rows = wrong
+            judged[n] = wrong
             return bool(wrong)
 
-        low, high = 0, len(found.occurrences) - 1
-        if bad(high):
-            while low < high:
-                middle = (low + high) // 2
-                low, high = (low, middle) if bad(middle) else (middle + 1, high)
-            found.first = high
+        found.first = _earliest(found.occurrences, bad)
+        found.rows = [] if found.first is None else judged[found.first]
     return found
+
+
+def _earliest(occurrences: list[str], bad: Callable[[int], bool]) -> int | None:
+    """The first bad occurrence: first the pass, by its last layer, then the layer in it.
+
+    A later pass begins anew, so that its first layers may be right although an earlier pass ended wrong. What ends a
+    pass wrong does reach the end of the next one, through the cache or the canvas.
+    """
+    passes = [_pass(one) for one in occurrences]
+    ends = [n for n, one in enumerate(passes) if passes[n + 1 : n + 2] != [one]]
+    low, high = 0, len(ends)
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bad(ends[middle]) else (middle + 1, high)
+    if low == len(ends):
+        return None
+    first, last = (ends[low - 1] + 1 if low else 0), ends[low]
+    while first < last:
+        middle = (first + last) // 2
+        first, last = (first, middle) if bad(middle) else (middle + 1, last)
+    return last
+
+
+def _apart(occurrence: str) -> str:
+    """What an occurrence belongs to that begins anew; "" where all of a run hangs together."""
+    first = occurrence.partition("/")[0]
+    return occurrence if first in {"made", "direct"} else first if first.startswith(APART) else ""
+
+
+def _pass(occurrence: str) -> str:
+    return occurrence.partition("/layer=")[0] if "/layer=" in occurrence else occurrence

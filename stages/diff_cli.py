@@ -94,7 +94,7 @@ def _halved(found: halving.Halved) -> Shown:
     }
     shown = [found.note] if found.note else []
     if found.first is None:
-        shown.append(f"the last of {len(found.occurrences)} is as the golden's: an error made earlier would be in it")
+        shown.append(f"none found of {len(found.occurrences)}: the last is as the golden's, and would inherit an error")
     else:
         shown.append(
             f"first bad: {found.occurrences[found.first]}, number {found.first + 1} of {len(found.occurrences)}"

@@ -1,7 +1,10 @@
-"""`harness diff --bisect` and `--shrink`: the first bad occurrence by halves, and the smallest case that still fails."""
+"""`harness diff --bisect` and `--shrink`: the first bad occurrence by halves, and the smallest case that fails."""
 
+import itertools
 import json
 import math
+import subprocess
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -20,7 +23,7 @@ from stages.cases import plan
 from stages.cli import main
 from stages.diff import chosen
 from stages.errors import UsageError
-from stages.places import checkpoint_path
+from stages.places import ROOT, checkpoint_path
 from stages.shelf import Question
 from stages.spec import Case, Generation
 
@@ -42,13 +45,13 @@ def prompt(seed: int) -> list[int]:
 
 
 @contextmanager
-def wrong_at(token: int):
-    """The port off by a little wherever one token is in what it embeds."""
+def wrong_at(*tokens: int):
+    """The port off by a little wherever all of some tokens are in what it embeds."""
     right = Embedding.canvas
 
     def canvas(self, ids):
         h = right(self, ids)
-        return h * 1.01 if mx.any(ids == token).item() else h
+        return h * 1.01 if set(tokens) <= set(ids.flatten().tolist()) else h
 
     Embedding.canvas = canvas
     try:
@@ -93,14 +96,14 @@ def test_the_first_bad_layer_is_found_in_few_comparisons(every_layer, number):
     assert found.rows
 
 
-def test_a_run_that_is_right_takes_one_comparison(every_layer):
+def test_a_run_that_is_right_takes_fewer_comparisons(every_layer):
     held, _ = chosen(TABLE, Question(cases=("long",), computes=("float32",), goldens=every_layer), "layer", (), load)
     found = halving.bisect(TABLE, held, load(NANO, "float32"), TABLE["layer"])
-    assert (found.first, len(found.compared), found.rows, found.note) == (None, 1, [], "")
+    assert (found.first, len(found.compared), found.rows, found.note) == (None, 2, [], "")
 
 
-def test_the_first_bad_denoising_step_is_found_and_said(monkeypatch):
-    asked = ["diff", "--bisect", "sampler_step", "--case", "answer", "--json"]
+def test_the_first_bad_denoising_step_is_found_and_said():
+    asked = ["diff", "--bisect", "sampler_step", "--case", "converging", "--json"]
     plain = CliRunner().invoke(main, asked)
     assert plain.exit_code == 0, plain.output
     order = json.loads(plain.stdout)["occurrences"]
@@ -131,22 +134,23 @@ def wrong_from_step(number: int):
 
 
 def test_what_one_prompt_in_fifty_triggers_is_shrunk_to_a_few_tokens(tmp_path):
-    token = prompt(LONG.seed)[37]
-    hit = [seed for seed in range(200) if token in prompt(seed)]
-    assert LONG.seed in hit
-    assert len(hit) <= 8  # one in fifty of two hundred prompts, or about that
+    prompts = [set(prompt(seed)) for seed in range(200)]
+    pairs = itertools.combinations(dict.fromkeys(prompt(LONG.seed)[3:]), 2)
+    pair = next(two for two in pairs if sum(drawn.issuperset(two) for drawn in prompts) == 4)  # one in fifty
     file = tmp_path / "small.json"
     asked = ["diff", "--shrink", "embed", "--case", "long", "--compute", "float32", "--out", str(file)]
-    with wrong_at(token):
+    with wrong_at(*pair):
         told = CliRunner().invoke(main, asked)
         assert told.exit_code == 1, told.output
         model, small = casefile.read(file)
         assert model == "diffusion_gemma"
-        assert small.ids == (token,)
+        assert set(small.ids) == set(pair)
+        assert len(small.ids) == 2
         assert (small.blocks, small.chunks, small.padding) == ((), (), 0)
         folder = tmp_path / "goldens"
         named = ["--case", str(file), "--compute", "float32"]
-        assert CliRunner().invoke(main, ["dump", *named, "--out", str(folder)]).exit_code == 0
+        dumped = [sys.executable, "-m", "stages.cli", "dump", *named, "--out", str(folder)]
+        subprocess.run(dumped, cwd=ROOT, check=True, capture_output=True)
         opened = CliRunner().invoke(main, ["diff", "embed", *named, "--goldens", str(folder), "--json"])
         assert opened.exit_code == 1
         assert json.loads(opened.stdout)["case"] == "long-embed/float32"
@@ -158,6 +162,29 @@ def test_a_case_that_does_not_fail_is_not_shrunk():
     shrinker = shrinking.Shrinker(TABLE, "float32", load, lambda _case, _folder: False)
     with pytest.raises(UsageError, match="long/float32 does not fail up to embed"):
         shrinker.shrink(LONG, "embed")
+
+
+@pytest.mark.parametrize("passes", range(1, 9))
+@pytest.mark.parametrize("layers", range(1, 9))
+def test_halving_never_takes_more_than_it_may(passes, layers):
+    names = [f"step={p}/layer={n}" for p in range(passes) for n in range(layers)]
+    most = math.ceil(math.log2(len(names))) + 1
+    for wrong in (None, *range(len(names))):
+        compared = []
+
+        def bad(n, wrong=wrong, compared=compared):
+            compared.append(n)
+            # A later pass is wrong only from the layer on where the first one was.
+            return wrong is not None and n >= wrong and n % layers >= wrong % layers
+
+        assert halving._earliest(names, bad) == wrong
+        assert len(compared) == len(set(compared)) <= most
+
+
+def test_runs_that_inherit_nothing_from_each_other_are_not_halved():
+    told = CliRunner().invoke(main, ["diff", "--bisect", "accept_confidence", "--case", "decisions"])
+    assert told.exit_code == 2
+    assert "inherit nothing from each other" in told.output
 
 
 def test_the_smallest_part_is_found():
