@@ -34,6 +34,7 @@ class Opened:
 
     Attributes:
         outs: How far each output of the port is from the golden's, fed the oracle's inputs; None: not comparable.
+        failing: Outputs that fail the gate of the tier in force.
         margins: For each output that has a portable gate with a number: (gate, value, bound), what room there is.
         arrived: How far each input that reached here in the port's ordinary run is from the golden's.
         left: The same for the outputs of that run.
@@ -47,6 +48,7 @@ class Opened:
     case: str
     tier: str
     outs: dict[str, Far | None] = field(default_factory=dict)
+    failing: list[str] = field(default_factory=list)
     margins: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     arrived: dict[str, Far | None] = field(default_factory=dict)
     left: dict[str, Far | None] = field(default_factory=dict)
@@ -56,8 +58,8 @@ class Opened:
 
     @property
     def diverges(self) -> bool:
-        """Whether an output, fed the oracle's inputs, is not the golden's bit for bit."""
-        return any(one is None or not one.equal for one in self.outs.values())
+        """Whether an output, fed the oracle's inputs, fails its gate: in the exact tier, differs in any bit."""
+        return bool(self.failing)
 
 
 class _ReachedError(Exception):
@@ -89,6 +91,11 @@ class Bench:
         except Exception as error:
             raise HarnessError(f"the port's {stage.name}[{occurrence}] raises {said(error)}") from error
         found.outs = _distances(record.outs, plain)
+        found.failing = [
+            name
+            for name in sorted(record.outs.keys() | plain.keys())
+            if not _passes(stage, name, held.tier, record, plain)
+        ]
         found.margins = dict(_margins(stage, record, plain))
         if any(plain[name].tobytes() != outs[name].tobytes() for name in plain.keys() & outs.keys()):
             found.notes.append("watched, the port gives other bits than plain: its compiled functions round otherwise")
@@ -153,6 +160,13 @@ def _distances(golden: Mapping[str, Any], port: Mapping[str, Any]) -> dict[str, 
         name: far(np.asarray(golden[name]), np.asarray(port[name])) if name in golden and name in port else None
         for name in names
     }
+
+
+def _passes(stage: Stage, name: str, tier: str, record: Record, port: Trace) -> bool:
+    out = stage.out(name)
+    if out is None or name not in record.outs or name not in port:
+        return False
+    return judge(out.gate(tier), record.outs[name], port[name], _yardstick(record, name, "forced"))[0]
 
 
 def _margins(stage: Stage, record: Record, port: Trace) -> Iterator[tuple[str, tuple[str, float, float]]]:

@@ -25,6 +25,7 @@ def as_json(found: Opened) -> dict[str, Any]:
         "case": found.case,
         "tier": found.tier,
         "diverges": found.diverges,
+        "failing": found.failing,
         "outs": _fars(found.outs),
         "margins": {n: dict(zip(("gate", "value", "bound"), one, strict=True)) for n, one in found.margins.items()},
         "free": {"ins": _fars(found.arrived), "outs": _fars(found.left)},
@@ -68,7 +69,9 @@ def lines(found: Opened) -> Iterator[str]:
             yield from _table({f"in {name}": one for name, one in found.arrived.items()})
         yield from _table({f"out {name}": one for name, one in found.left.items()})
     if not found.diverges:
-        yield f"nothing diverges: {len(found.steps)} operations, every output equal bit for bit"
+        equal = all(one is not None and one.equal for one in found.outs.values())
+        how = "equal bit for bit" if equal else f"within its gate of the {found.tier} tier"
+        yield f"nothing diverges: {len(found.steps)} operations, every output {how}"
         yield from (
             f"  room of {name}: {gate} {value:.3g} of {bound:g}" for name, (gate, value, bound) in found.margins.items()
         )
@@ -76,7 +79,7 @@ def lines(found: Opened) -> Iterator[str]:
         yield "first divergence:"
         yield f"  {found.first.at}: {found.first.why}"
         yield f"  by way of {' > '.join(f'{site} {site.function}' for site in found.first.path)}"
-    else:
+    elif any(step.oracle for step in found.steps) or not found.steps:
         yield "the outputs differ, and no operation on arrays inside explains it: look at the function itself"
     if found.steps:
         yield HEAD
