@@ -94,8 +94,11 @@ def as_found() -> dict[str, Source]:
 
 @lru_cache(maxsize=8)
 def observing(model: str) -> set[Path]:
-    """Files that serve a model's cuts and taps and not its product: every free verdict came through them."""
-    names = {path.stem: path for path in (PORT / model).glob("*.py")}
+    """Files, the model's own or shared, that serve its cuts and taps and not its product.
+
+    Every free verdict came through them.
+    """
+    names = {path.stem: path for path in (*PORT.glob("*.py"), *(PORT / model).glob("*.py"))}
     return {names[name] for name in _reached(names, {"cuts", "taps"}) - _reached(names, PRODUCT)}
 
 

@@ -39,9 +39,10 @@ def _module(side: str, model: str, name: str) -> ModuleType:
     except ModuleNotFoundError as missing:
         if missing.name and missing.name.partition(".")[0] in {"port", "oracle"}:
             raise
+        extra = "torch" if getattr(package(side, model), "PACKAGE", "") == "torch" else "oracle"
         raise HarnessError(
             f"the {side} of {model} needs the package {missing.name!r}, which is not installed here. "
-            "Install the checkout with it: pip install -c .ci/constraints.txt -e '.[oracle,test]'"
+            f"Install the checkout with it: pip install -c .ci/constraints.txt -e '.[{extra},test]'"
         ) from missing
 
 

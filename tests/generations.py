@@ -24,7 +24,7 @@ from oracle.diffusion_gemma.tensors import to_numpy as oracle_numpy
 from port.diffusion_gemma import canvas as canvases
 from port.diffusion_gemma import canvas_cuts as port_cuts
 from port.diffusion_gemma import cuts
-from port.diffusion_gemma.observe import wrapped
+from port.observe import wrapped
 from stages.diffusion_gemma_engine import RECOMMENDED
 from stages.places import checkpoint_path
 

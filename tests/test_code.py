@@ -174,10 +174,14 @@ def test_what_only_cuts_and_taps_import_observes(toy):
     folder, _ = toy
     (folder / "model.py").write_text("from .adds import add\n")
     (folder / "cuts.py").write_text("from .model import add\nfrom . import reads\n")
-    (folder / "taps.py").write_text("from . import cuts, watch\nfrom .calls import call\n")
+    (folder / "taps.py").write_text(
+        "from port.shared import ours\nfrom . import cuts, watch\nfrom .calls import call\n"
+    )
+    (folder / "../shared.py").resolve().write_text("ours = 1\n")
     (folder / "watch.py").write_text("import json\n")
     anew()
-    assert names(folder, code.observing("toy")) == {"cuts.py", "taps.py", "watch.py", "reads.py", "calls.py"}
+    own = {f"toy/{name}" for name in ("cuts.py", "taps.py", "watch.py", "reads.py", "calls.py")}
+    assert names(folder.parent, code.observing("toy")) == {"shared.py", *own}
 
 
 def test_a_changed_judge_is_another_judge(tmp_path, monkeypatch):

@@ -18,9 +18,9 @@ from port.diffusion_gemma.layers import Layer
 from port.diffusion_gemma.mlp import MLP
 from port.diffusion_gemma.model import DiffusionGemma, load
 from port.diffusion_gemma.moe import Experts, Router
-from port.diffusion_gemma.observe import wrapped
 from port.diffusion_gemma.rope import Rope
 from port.errors import PortError
+from port.observe import wrapped
 
 # The reference BLAS of MLX's Linux wheel adds a row's products in one order, whatever the other rows are.
 ORDERED_SUMS = sys.platform == "linux" and mx.default_device() == mx.Device(mx.cpu)

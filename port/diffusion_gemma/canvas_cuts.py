@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from port.errors import PortError
+from port.observe import drawing
 
 from . import canvas as canvases
 from .borders import Trace, restore_all, to_mlx, to_numpy
@@ -20,7 +21,6 @@ from .canvas_record import as_trace, finished, refused
 from .draws import Replay
 from .generate import decoder
 from .model import DiffusionGemma
-from .observe import drawing
 from .options import Options, Settings, resolve
 from .samplers import (
     CONFIDENCE,

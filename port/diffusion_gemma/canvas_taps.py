@@ -8,6 +8,7 @@ import mlx.core as mx
 import numpy as np
 
 from port.errors import PortError
+from port.observe import drawing, wrapped
 
 from . import canvas as canvases
 from . import generate as generation
@@ -16,7 +17,6 @@ from .borders import ABSENT, Trace, cursor, number, text_bytes, to_numpy, visibl
 from .canvas import Step
 from .canvas_record import as_trace, finished, refused, tokens_of
 from .model import DiffusionGemma
-from .observe import drawing, wrapped
 from .options import Settings
 from .samplers import CONFIDENCE
 

@@ -10,6 +10,8 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from port.observe import Observer, wrapped
+
 from . import canvas_taps, cuts, vision_taps
 from .attention import Attention
 from .borders import (
@@ -37,7 +39,6 @@ from .layers import Layer
 from .mlp import MLP
 from .model import DiffusionGemma
 from .moe import Experts, Router
-from .observe import Observer, wrapped
 from .rope import Rope
 from .vision_cuts import masks_by_kind
 

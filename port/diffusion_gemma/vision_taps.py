@@ -7,11 +7,12 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from port.observe import Observer
+
 from . import cuts, image, picture, splice
 from .borders import Trace, text_bytes, to_mlx, to_numpy
 from .embed import Embedding
 from .model import DiffusionGemma
-from .observe import Observer
 from .patches import PatchEmbedding
 from .sight import Sight
 from .tokens import tokens_of

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from port.diffusion_gemma.observe import Observer, wrapped
+from port.observe import Observer, wrapped
 
 from . import cuts, unmask
 from .borders import Trace, judged, optional, to_mlx, to_numpy

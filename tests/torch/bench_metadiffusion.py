@@ -1,116 +1,105 @@
-"""Port against oracle on the same weights and machine, interleaved: forward, training step and generation.
+"""Port against oracle on the same weights, inputs and machine: forward, training step and generation.
 
-The size is the seed's own 50M; `BENCH_ROUNDS` (3), `BENCH_TOKENS` (64) and `BENCH_LAYERS` (12) make it smaller. MLX's
-wheel for Linux links the reference BLAS; to measure it with another, preload that one (LD_PRELOAD=libopenblas.so.0).
+Each side has a process of its own, so that neither's libraries are the other's: the oracle with PyTorch's, the port
+once with the reference BLAS that MLX's wheel for Linux links and once with OpenBLAS preloaded, where it is installed.
+One process works at a time, in turn (A B C, then C B A), so that a busy minute is everybody's. The size is the seed's
+own 50M; `BENCH_ROUNDS` (4), `BENCH_TOKENS` (64) and `BENCH_LAYERS` (12) make it smaller, `BENCH_REFERENCE=0` leaves the
+reference BLAS out.
 """
 
-import dataclasses
 import json
 import os
 import statistics
-import time
-from collections.abc import Callable
+import subprocess
+import sys
+from ctypes.util import find_library
+from pathlib import Path
 
-import mlx.core as mx
 import numpy as np
 import pytest
-import torch
-from mlx import nn, optimizers
-from mlx.utils import tree_flatten
-
-from goldens import backend
-from oracle.metadiffusion import diffusion as oracle_diffusion
-from oracle.metadiffusion.model import Config as OracleConfig
-from oracle.metadiffusion.model import MetaDiffusion as Oracle
-from port.metadiffusion import diffusion, unmask
-from port.metadiffusion.config import Config
-from port.metadiffusion.model import MetaDiffusion
 
 ROUNDS, TOKENS, LAYERS = (
-    int(os.environ.get(f"BENCH_{n}", d)) for n, d in (("ROUNDS", 3), ("TOKENS", 64), ("LAYERS", 12))
+    int(os.environ.get(f"BENCH_{n}", d)) for n, d in (("ROUNDS", 4), ("TOKENS", 64), ("LAYERS", 12))
 )
-SEED_SIZE = Config(512, 1408, LAYERS, 8, 4, 64, 32000, 5120, 10000.0, 1e-6, 512, 1, tie_word_embeddings=True)
-STEPS = 4
+ROOT = Path(__file__).parents[2]
+SIDES = Path(__file__).with_name("bench_sides.py")
+PIECES = ("forward", "train", "generate")
+OPENBLAS = find_library("openblas")
 
 
-class Pair:
-    """The same model twice, and one batch."""
+class Side:
+    """A worker that has done everything once and waits."""
 
-    def __init__(self) -> None:
-        self.port = MetaDiffusion(SEED_SIZE)
-        mx.eval(self.port.parameters())
-        names = {field.name for field in dataclasses.fields(OracleConfig)}
-        fields = {k: v for k, v in dataclasses.asdict(SEED_SIZE).items() if k in names}
-        self.oracle = Oracle(OracleConfig(**fields))
-        weights = {name: torch.from_numpy(np.array(x)) for name, x in tree_flatten(self.port.parameters())}
-        self.oracle.load_state_dict(weights)
-        draws = np.random.default_rng(0)
-        self.labels = draws.integers(4, 32000, (1, TOKENS)).astype(np.int32)
-        self.masked = draws.random((1, TOKENS)) < 0.5
-        self.ids = np.where(self.masked, 32000, self.labels).astype(np.int32)
-        self.t = np.array([0.5], np.float32)
-        self.start = np.full((1, TOKENS), 32000, np.int32)
-        self.start[:, : TOKENS // 2] = self.labels[:, : TOKENS // 2]
-        self.optimizer = optimizers.AdamW(learning_rate=1e-4)
-        self.torch_optimizer = torch.optim.AdamW(self.oracle.parameters(), lr=1e-4)
-        self.gradient = nn.value_and_grad(self.port, self._scored)
+    def __init__(self, name: str, kind: str, folder: Path, preload: str = "") -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            [sys.executable, SIDES, kind, folder, name],
+            env=environment(preload),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._answer() == "ready"
 
-    def _scored(self, ids: mx.array) -> mx.array:
-        logits = self.port(ids, mx.array(self.t))
-        return diffusion.flat_loss(logits, mx.array(self.labels), mx.array(self.masked), 1)
+    def seconds(self, piece: str) -> float:
+        """Of one piece of work."""
+        self._process.stdin.write(f"{piece}\n")
+        self._process.stdin.flush()
+        return float(self._answer())
 
-    def forward_port(self) -> np.ndarray:
-        return np.array(self.port(mx.array(self.ids), mx.array(self.t)))
+    def _answer(self) -> str:
+        line = self._process.stdout.readline().strip()
+        assert line, f"the worker {self.name!r} ended with exit code {self._process.wait()}; its words stand above"
+        return line
 
-    def forward_oracle(self) -> np.ndarray:
-        with torch.no_grad():
-            return self.oracle(torch.from_numpy(self.ids).long(), torch.from_numpy(self.t)).numpy()
-
-    def train_port(self) -> None:
-        loss, grads = self.gradient(mx.array(self.ids))
-        self.optimizer.update(self.port, grads)
-        mx.eval(self.port.parameters(), self.optimizer.state, loss)
-
-    def train_oracle(self) -> None:
-        logits = self.oracle(torch.from_numpy(self.ids).long(), torch.from_numpy(self.t))
-        labels, masked = torch.from_numpy(self.labels).long(), torch.from_numpy(self.masked)
-        loss, _ = oracle_diffusion.flat_loss(logits, labels, masked, 1)
-        self.torch_optimizer.zero_grad()
-        loss.backward()
-        self.torch_optimizer.step()
-
-    def generate_port(self) -> None:
-        mx.eval(unmask.generate(self.port, mx.array(self.start), STEPS))
-
-    def generate_oracle(self) -> None:
-        oracle_diffusion.generate(self.oracle, torch.from_numpy(self.start).long(), STEPS, "corrected")
+    def close(self) -> None:
+        """Let the worker end."""
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
 
 
-@pytest.fixture(scope="module")
-def pair() -> Pair:
-    made = Pair()
-    port, oracle = made.forward_port(), made.forward_oracle()
-    assert np.abs(port - oracle).max() < 1e-4 * np.abs(oracle).max()
-    return made
+def environment(preload: str = "") -> dict[str, str]:
+    """This one's, with the checkout to import from."""
+    kept = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+    return {**kept, "PYTHONPATH": str(ROOT)} | ({"LD_PRELOAD": preload} if preload else {})
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+@pytest.fixture
+def sides(tmp_path):
+    """All workers, once their results agree."""
+    (tmp_path / "asked.json").write_text(json.dumps({"layers": LAYERS, "tokens": TOKENS}))
+    subprocess.run([sys.executable, SIDES, "make", tmp_path], env=environment(), check=True)
+    made = [Side("oracle", "oracle", tmp_path)]
+    try:
+        if os.environ.get("BENCH_REFERENCE", "1") != "0":
+            made.append(Side("port, reference BLAS", "port", tmp_path))
+        if sys.platform == "linux" and OPENBLAS:
+            made.append(Side("port, OpenBLAS", "port", tmp_path, OPENBLAS))
+        theirs = np.load(tmp_path / "oracle.npz")
+        for side in made[1:]:
+            ours = np.load(tmp_path / f"{side.name}.npz")
+            for piece in ("forward", "train"):
+                assert np.abs(ours[piece] - theirs[piece]).max() < 1e-4 * np.abs(theirs[piece]).max(), (side, piece)
+        yield made
+    finally:
+        for side in made:
+            side.close()
 
 
-def test_port_beside_oracle(pair, capsys):
-    found = {}
-    for what in ("forward", "generate", "train"):
-        port, oracle = getattr(pair, f"{what}_port"), getattr(pair, f"{what}_oracle")
-        port(), oracle()
-        rounds = [(seconds(port), seconds(oracle)) for _ in range(ROUNDS)]
-        ours, theirs = (statistics.median(side) for side in zip(*rounds, strict=True))
-        found[what] = {"port_s": ours, "oracle_s": theirs, "port_over_oracle": ours / theirs}
+def test_port_beside_oracle(sides, capsys):
+    found = {side.name: {piece: [] for piece in PIECES} for side in sides}
+    for piece in PIECES:
+        for turn in range(ROUNDS):
+            for side in sides if turn % 2 == 0 else reversed(sides):
+                found[side.name][piece].append(side.seconds(piece))
+    medians = {name: {piece: statistics.median(times[piece]) for piece in PIECES} for name, times in found.items()}
     with capsys.disabled():
-        print(f"\n{LAYERS} layers, {TOKENS} tokens, {ROUNDS} rounds; torch on {torch.get_num_threads()} threads")
-        for what, row in found.items():
-            ours, theirs, ratio = row.values()
-            print(f"{what:10} port {ours:8.3f} s  oracle {theirs:8.3f} s  ratio {ratio:6.2f}")
-        print(json.dumps({"backend": backend.describe(), **found}))
+        print(f"\n{LAYERS} layers, {TOKENS} tokens, {os.cpu_count()} cores, medians of {ROUNDS} rounds")
+        if not OPENBLAS:
+            print("OpenBLAS is not installed (Debian: libopenblas0-pthread): the port ran without it")
+        for piece in PIECES:
+            for name, times in medians.items():
+                ratio = times[piece] / medians["oracle"][piece]
+                print(f"{piece:10} {name:22} {times[piece]:8.3f} s  {ratio:6.2f} x the oracle's")
+        print(json.dumps(found))
