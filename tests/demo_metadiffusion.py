@@ -5,6 +5,7 @@ converts it, trains it and an untrained twin alike as diffusion models, and prin
 laptop. Seeds are fixed; nothing is read but this file.
 """
 
+import dataclasses
 import json
 import random
 import sys
@@ -44,8 +45,12 @@ NOUNS = [
 VERBS = ["crosses", "remembers", "follows", "keeps", "paints", "watches", "carries", "answers", "leaves", "finds"]
 WAYS = ["quietly", "slowly", "again", "today", "often", "together", "early"]
 ADJECTIVES = ["old", "green", "quiet", "long", "bright", "broken", "small", "distant"]
-RECIPE = Recipe(steps=120, batch=16, length=48, rate=1e-3, every=120)
-LLAMA_STEPS = 700
+BUDGETS = (60, 120, 240, 480)  # steps of unmasking after which it is asked what a model knows
+RECIPE = Recipe(steps=BUDGETS[-1], batch=16, length=48, rate=2e-3, warmup=20)
+LLAMA_STEPS, LLAMA_RATE, LLAMA_WARMUP = 1500, 3e-3, 50
+SEEDS = (0, 1, 2)
+ROWS, WRITTEN, PROMPT, PASSES = 40, 60, 14, 23  # texts that are written, their letters, those given, passes a text
+WAYS_TO_START = {"converted": ("taught", False), "shifted": ("taught", True), "scratch": ("untaught", False)}
 
 
 def sentence(draws: random.Random) -> str:
@@ -98,7 +103,7 @@ def save_llama(model: modelling.MetaDiffusion, folder: Path) -> None:
     mx.save_safetensors(str(folder / "model.safetensors"), {f"model.{name}": x for name, x in kept.items()})
 
 
-def teach(folder: Path, ids: np.ndarray) -> float:
+def teach(folder: Path, ids: np.ndarray, seed: int) -> float:
     """Train the Llama to say the next letter; returns its loss at the end."""
     model = convert.converted(folder, mx.float32)
     plain = modelling.additive
@@ -113,10 +118,13 @@ def teach(folder: Path, ids: np.ndarray) -> float:
         logits = model(rows[:, :-1], mx.zeros((rows.shape[0],)))
         return nn.losses.cross_entropy(logits, rows[:, 1:], reduction="mean")
 
-    gradient, optimizer = nn.value_and_grad(model, scored), optimizers.AdamW(learning_rate=3e-3)
+    rise = optimizers.linear_schedule(LLAMA_RATE / LLAMA_WARMUP, LLAMA_RATE, LLAMA_WARMUP)
+    fall = optimizers.cosine_decay(LLAMA_RATE, LLAMA_STEPS - LLAMA_WARMUP)
+    pace = optimizers.join_schedules([rise, fall], [LLAMA_WARMUP])
+    gradient, optimizer = nn.value_and_grad(model, scored), optimizers.AdamW(learning_rate=pace)
     losses = []
     for step in range(LLAMA_STEPS):
-        draws = np.random.Generator(np.random.PCG64([7, step]))
+        draws = np.random.Generator(np.random.PCG64([7, seed, step]))
         starts = draws.integers(0, len(ids) - tokens - 1, 16)
         loss, grads = gradient(mx.array(np.stack([ids[s : s + tokens + 1] for s in starts])))
         optimizer.update(model, grads)
@@ -135,44 +143,65 @@ def knows(folder: Path, held_out: Path) -> dict[str, float]:
         lesson, ids, seed=99, batch=32, length=RECIPE.length, low=0.5, high=0.5, mask=model.config.mask_token_id
     )
     losses, right, count = [], 0, 0
-    for step in range(4):
+    for step in range(8):
         batch = draw(step)
         logits = model.predict(batch.noisy, batch.t)
         losses.append(diffusion.flat_loss(logits, batch.labels, batch.masked, model.config.pad_token_id).item())
         right += int(((mx.argmax(logits, axis=-1) == batch.labels) & batch.masked).sum())
         count += int(batch.masked.sum())
+    written = [word for text in write_on(model, folder) for word in text[PROMPT:].split()[1:-1]]
+    lexicon = {*NOUNS, *VERBS, *WAYS, *ADJECTIVES, "the"}
+    share = sum(word.strip(".,") in lexicon for word in written) / max(len(written), 1)
+    return {"loss": float(np.mean(losses)), "accuracy": right / count, "words": share, "of": len(written)}
+
+
+def write_on(model: modelling.MetaDiffusion, folder: Path) -> list[str]:
+    """Texts that begin as sentences do, gone on with by the model."""
     words = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    starts = np.full((12, 60), model.config.mask_token_id, np.int32)
+    starts = np.full((ROWS, WRITTEN), model.config.mask_token_id, np.int32)
     draws = random.Random(5)
     for row in starts:
-        prompt = words.encode(sentence(draws)[:14]).ids
-        row[: len(prompt)] = prompt
-    texts = [words.decode([int(i) for i in row]) for row in np.array(unmask.generate(model, mx.array(starts), 46))]
-    lexicon = {*NOUNS, *VERBS, *WAYS, *ADJECTIVES, "the"}
-    written = [word.strip(".,") for text in texts for word in text[14:].split()[1:-1]]
-    share = sum(word in lexicon for word in written) / max(len(written), 1)
-    print("\n".join(f"    {text}" for text in texts[:3]))
-    return {"loss": float(np.mean(losses)), "accuracy": right / count, "words": share}
+        row[:PROMPT] = words.encode(sentence(draws)[:PROMPT]).ids
+    return [words.decode([int(i) for i in row]) for row in np.array(unmask.generate(model, mx.array(starts), PASSES))]
+
+
+def once(folder: Path, seed: int, text: Path, held_out: Path) -> dict[str, list[dict[str, float]]]:
+    """One Llama and its untaught twin: what each way of starting knows after each budget."""
+    folder.mkdir()
+    sources = {"taught": llama(folder / "llama", seed), "untaught": llama(folder / "untaught", seed)}
+    ids = read_text(text, sources["taught"], configure(sources["taught"]), RECIPE.length)
+    print(
+        f"seed {seed}: the Llama's loss after {LLAMA_STEPS} steps: {teach(sources['taught'], ids, seed):.3f}",
+        flush=True,
+    )
+    found: dict[str, list[dict[str, float]]] = {}
+    for name, (source, shift) in WAYS_TO_START.items():
+        start = folder / f"start {name}"
+        convert.convert(sources[source], start, ar_shift=shift)
+        found[name] = []
+        for budget in BUDGETS:  # each goes on from the one before it
+            recipe = dataclasses.replace(RECIPE, steps=budget, every=budget, seed=seed)
+            last = train(start, ids, recipe, folder / f"run {name}")
+            found[name].append(knows(last, held_out))
+            print(f"    {name}, {budget} steps: {found[name][-1]}", flush=True)
+        print(f"    {name}: {write_on(checkpoint.load(last), last)[0]}", flush=True)
+    return found
 
 
 def main(folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
     text, held_out = write(folder)
-    taught, untaught = llama(folder / "llama"), llama(folder / "untaught")
-    ids = read_text(text, taught, configure(taught), RECIPE.length)
-    print(f"the Llama's loss after {LLAMA_STEPS} steps: {teach(taught, ids):.3f}")
-    found = {}
-    for name, source, shift in (
-        ("converted", taught, False),
-        ("converted, shifted", taught, True),
-        ("from scratch", untaught, False),
-    ):
-        start = folder / f"start {name}"
-        convert.convert(source, start, ar_shift=shift)
-        last = train(start, ids, RECIPE, folder / f"run {name}")
-        print(f"{name}, after {RECIPE.steps} steps of unmasking:")
-        found[name] = knows(last, held_out)
-        print("    " + ", ".join(f"{key} {value:.3f}" for key, value in found[name].items()))
-    print(json.dumps(found))
+    runs = [once(folder / f"seed {seed}", seed, text, held_out) for seed in SEEDS]
+    print(f"\nmean of {len(runs)} seeds (least to most); words: of those written, how many are words")
+    for i, budget in enumerate(BUDGETS):
+        for name in WAYS_TO_START:
+            columns = []
+            for key in ("loss", "accuracy", "words"):
+                values = [run[name][i][key] for run in runs]
+                columns.append(f"{key} {np.mean(values):.3f} ({min(values):.3f} to {max(values):.3f})")
+            count = sum(int(run[name][i]["of"]) for run in runs)
+            print(f"{budget:4} steps  {name:10} {'  '.join(columns)} of {count}")
+    print(json.dumps(runs))
 
 
 if __name__ == "__main__":
