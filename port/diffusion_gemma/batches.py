@@ -89,34 +89,36 @@ class Lessons:
 
     def draw(self, rng: np.random.Generator) -> Batch:
         """One batch: its sort, canvas, kinds and lessons by chance, each prompt in one of its forms."""
-        sort = SORTS[_pick(rng, [sort.share for sort in SORTS])]
+        sort = SORTS[pick(rng, [sort.share for sort in SORTS])]
         canvas = int(rng.choice(list(sort.rows)))
         pairs: list[tuple[Ids, Ids]] = []
         while len(pairs) < sort.rows[canvas]:
-            items = self._kinds[list(sort.kinds)[_pick(rng, list(sort.kinds.values()))]]
+            items = self._kinds[list(sort.kinds)[pick(rng, list(sort.kinds.values()))]]
             item = items[int(rng.integers(len(items)))]
-            form = item.prompts[_pick(rng, FORMS)]
+            form = item.prompts[pick(rng, FORMS)]
             blocks = 1 + (len(item.answer) - 1) // canvas
             if sort.later and blocks == 1:
                 continue
             begin = int(rng.integers(1, blocks)) * canvas if sort.later else 0
             pairs.append((form + item.answer[:begin], item.answer[begin : begin + canvas]))
-        return self._collate(pairs, canvas)
-
-    def _collate(self, pairs: list[tuple[Ids, Ids]], canvas: int) -> Batch:
-        longest = max(len(prompt) for prompt, _ in pairs)
-        spare = [longest - len(prompt) for prompt, _ in pairs]
-        prompt = [[0] * n + ids for n, (ids, _) in zip(spare, pairs, strict=True)]
-        target = [ids + [self._eos] * (canvas - len(ids)) for _, ids in pairs]
-        return Batch(
-            np.array(prompt, np.int32),
-            np.arange(longest)[None] >= np.array(spare)[:, None],
-            np.array(target, np.int32),
-            np.arange(canvas)[None] <= np.array([len(ids) for _, ids in pairs])[:, None],
-        )
+        return collate(pairs, canvas, self._eos)
 
 
-def _pick(rng: np.random.Generator, shares: Sequence[float]) -> int:
+def collate(pairs: Sequence[tuple[Ids, Ids]], canvas: int, eos: int) -> Batch:
+    """Prompts and what their canvases shall hold, as a batch; `eos` fills canvases behind the end of the text."""
+    longest = max(len(prompt) for prompt, _ in pairs)
+    spare = [longest - len(prompt) for prompt, _ in pairs]
+    prompt = [[0] * n + ids for n, (ids, _) in zip(spare, pairs, strict=True)]
+    target = [ids + [eos] * (canvas - len(ids)) for _, ids in pairs]
+    return Batch(
+        np.array(prompt, np.int32),
+        np.arange(longest)[None] >= np.array(spare)[:, None],
+        np.array(target, np.int32),
+        np.arange(canvas)[None] <= np.array([len(ids) for _, ids in pairs])[:, None],
+    )
+
+
+def pick(rng: np.random.Generator, shares: Sequence[float]) -> int:
     """A place in `shares`, as often as it says; they need not add up to one."""
     return int(rng.choice(len(shares), p=np.array(shares) / sum(shares)))
 
@@ -125,4 +127,9 @@ def _item(prompt: str, answer: str, tokens: Tokens) -> _Item:
     """The prompt in three forms: as an engine encodes the template's text, with one beginning token, and bare."""
     chat = tokens.chat([{"role": "user", "content": prompt}])
     forms = (tokens.encode(chat), tokens.encode(chat, special=False), tokens.encode(prompt))
-    return _Item(forms, [*tokens.encode(answer, special=False), _END])
+    return _Item(forms, answer_of(answer, tokens))
+
+
+def answer_of(answer: str, tokens: Tokens) -> Ids:
+    """An answer's ids, up to the end of the turn."""
+    return [*tokens.encode(answer, special=False), _END]

@@ -27,15 +27,16 @@ class FloatParam(Param):
 
 
 class FloatWeights(Weights):
-    """Float parameters by their names in the model, instead of files: every matrix unpacked, no vision.
+    """Float parameters by their names in the model, instead of files: every matrix unpacked.
 
     Args:
-        arrays: floats by name.
+        arrays: floats by name; without a vision tower's, the model has none.
         config: of the checkpoint that they came from.
     """
 
     def __init__(self, arrays: Arrays, config: ModelConfig) -> None:
-        self.config = dataclasses.replace(config, quantization=None, vision_config=None)
+        vision = config.vision_config if any(is_vision(name) for name in arrays) else None
+        self.config = dataclasses.replace(config, quantization=None, vision_config=vision)
         self.params: dict[str, Param] = {}
         self.slots = {}
         self.float = "F32"
@@ -67,15 +68,19 @@ class FloatWeights(Weights):
             self._held[name].array_now = array
 
 
-def unpacked(model: DiffusionGemma) -> Arrays:
+def is_vision(name: str) -> bool:
+    """Whether a parameter belongs to the vision tower or its projection."""
+    return ".vision_tower." in name or ".embed_vision." in name
+
+
+def unpacked(model: DiffusionGemma, *, vision: bool = False) -> Arrays:
     """Every parameter of the language model in float32: packed matrices unpacked, under the names of their weights.
 
     Args:
         model: loaded with compute "float32".
+        vision: those of the vision tower too.
     """
-    held = {
-        n: param for n, param in model.weights.params.items() if ".vision_tower." not in n and ".embed_vision." not in n
-    }
+    held = {name: param for name, param in model.weights.params.items() if vision or not is_vision(name)}
     arrays: Arrays = {}
     for name, param in held.items():
         path, _, part = name.rpartition(".")
@@ -89,6 +94,20 @@ def unpacked(model: DiffusionGemma) -> Arrays:
         arrays[name] = array.astype(mx.float32)
     mx.eval(arrays)
     return arrays
+
+
+def small_room(weights: FloatWeights, soft_tokens: int = 64) -> FloatWeights:
+    """Lay a tower made from these weights out for fewer soft tokens: padding costs time, and changes no value.
+
+    Args:
+        weights: changed in place, and returned.
+        soft_tokens: of the largest picture that will be looked at.
+    """
+    vision = weights.config.vision_config
+    if vision is not None:
+        vision = dataclasses.replace(vision, default_output_length=soft_tokens)
+        weights.config = dataclasses.replace(weights.config, vision_config=vision)
+    return weights
 
 
 def packing_of(arrays: Arrays, config: ModelConfig) -> dict[str, dict[str, int]]:

@@ -9,6 +9,7 @@ from safetensors.numpy import load_file, save_file
 from . import config as configs
 from .borders import Trace, to_numpy
 from .floats import Arrays, packed, packing_of
+from .weights import SIDECAR
 
 
 def write(origin: Path, arrays: Arrays, out: Path) -> int:
@@ -34,6 +35,9 @@ def write(origin: Path, arrays: Arrays, out: Path) -> int:
     for file in sorted(origin.iterdir()):
         if file.match("model-*.safetensors"):
             shard = {name: tensors.get(name, held) for name, held in load_file(file).items()}
+            save_file(shard, out / file.name, {"format": "mlx"})
+        elif file.name == SIDECAR:
+            shard = {name: tensors.get(f"model.encoder.{name}", held) for name, held in load_file(file).items()}
             save_file(shard, out / file.name, {"format": "mlx"})
         else:
             shutil.copyfile(file, out / file.name)

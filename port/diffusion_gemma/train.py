@@ -20,9 +20,10 @@ from mlx import nn, optimizers
 
 from .batches import Batch, Lessons
 from .conditioning import confident_probabilities, soft_from_table
-from .floats import Arrays, FloatWeights, as_packed, packing_of, unpacked
+from .floats import Arrays, FloatWeights, as_packed, packing_of, small_room, unpacked
 from .model import DiffusionGemma, load
 from .pack import write
+from .sight_lessons import Gallery, Shown
 from .tokens import Tokens
 
 EVERY = 50  # steps from one writing of the checkpoint to the next
@@ -42,6 +43,7 @@ class Plan:
         peak: the highest learning rate.
         calm: factor on the final norm before the first step; a model of random weights is too sure of its guesses.
         seed: of batches and noise.
+        looking: share of the batches that ask about pictures, where there are any.
     """
 
     steps: int
@@ -50,6 +52,7 @@ class Plan:
     peak: float
     calm: float
     seed: int
+    looking: float = 0.5
 
     def rate(self) -> Callable[[mx.array], mx.array]:
         """Learning rate by step."""
@@ -69,7 +72,12 @@ def corrupt(target_BC: mx.array, rng: np.random.Generator, vocabulary: int) -> m
 
 
 def loss_of(
-    model: DiffusionGemma, weights: FloatWeights, batch: Batch, noisy_BC: mx.array, temperature: float | None
+    model: DiffusionGemma,
+    weights: FloatWeights,
+    batch: Batch,
+    noisy_BC: mx.array,
+    temperature: float | None,
+    shown: Shown | None = None,
 ) -> Callable[[Arrays], mx.array]:
     """The loss as a function of the parameters alone.
 
@@ -79,6 +87,7 @@ def loss_of(
         batch: prompts and targets.
         noisy_BC: the corrupted targets.
         temperature: divides the first pass' logits on their way to the signal; None for no first pass.
+        shown: the pictures of the prompts; None where they show none.
     """
     prompt, padding = mx.array(batch.prompt), mx.array(batch.padding)
     target = mx.array(batch.target)
@@ -89,7 +98,11 @@ def loss_of(
     def loss(arrays: Arrays) -> mx.array:
         weights.use(arrays)
         cache = model.new_cache()
-        model.encode(prompt, cache, padding)
+        if shown is None:
+            model.encode(prompt, cache, padding)
+        else:
+            features = model.look([shown.pixels])
+            model.encode(prompt, cache, padding, features, mx.array(shown.types))
         signal = None
         if temperature is not None:
             logits_BCV = model.logits(model.decode(noisy_BC, cache, None, padding))
@@ -103,7 +116,13 @@ def loss_of(
     return loss
 
 
-def train(checkpoint: Path, lessons: Path, plan: Plan, report: Callable[[int, float, Arrays], None]) -> None:
+def train(
+    checkpoint: Path,
+    lessons: Path,
+    plan: Plan,
+    report: Callable[[int, float, Arrays], None],
+    pictures: Path | None = None,
+) -> None:
     """Train.
 
     Args:
@@ -111,22 +130,29 @@ def train(checkpoint: Path, lessons: Path, plan: Plan, report: Callable[[int, fl
         lessons: see `Lessons`.
         plan: how.
         report: told of every step's number, its loss, and the parameters after it in float32.
+        pictures: see `Gallery`; with them the vision tower is trained too, and a share of the batches asks about them.
     """
     rng = np.random.default_rng(plan.seed)
     origin = load(checkpoint, "float32")
-    arrays = unpacked(origin)
+    arrays = unpacked(origin, vision=pictures is not None)
     arrays["model.decoder.norm.weight"] = arrays["model.decoder.norm.weight"] * plan.calm
     packing = packing_of(arrays, origin.config)
-    weights = FloatWeights(arrays, origin.config)
+    weights = small_room(FloatWeights(arrays, origin.config))
     model = DiffusionGemma(weights)
-    school = Lessons(lessons, Tokens(checkpoint), origin.config.text_config.eos_token_id)
+    tokens = Tokens(checkpoint)
+    school = Lessons(lessons, tokens, origin.config.text_config.eos_token_id)
+    gallery = None if pictures is None else Gallery(pictures, tokens, origin.config)
     vocabulary = origin.config.text_config.vocab_size
     optimizer = optimizers.AdamW(plan.rate(), betas=[0.9, 0.98], weight_decay=0.01)
     for step in range(1, plan.stop + 1):
-        batch = school.draw(rng)
+        shown = None
+        if gallery is not None and rng.random() < plan.looking:
+            batch, shown = gallery.draw(rng)
+        else:
+            batch = school.draw(rng)
         noisy = corrupt(mx.array(batch.target), rng, vocabulary)
         temperature = float(rng.uniform(0.4, 0.8)) if rng.random() < 0.5 else None
-        plain = loss_of(model, weights, batch, noisy, temperature)
+        plain = loss_of(model, weights, batch, noisy, temperature, shown)
         through = step > plan.steps - plan.packed
         value, grads = mx.value_and_grad(partial(_through, plain, packing) if through else plain)(arrays)
         grads, _ = optimizers.clip_grad_norm(grads, 1.0)
@@ -149,6 +175,8 @@ def _through(plain: Callable[[Arrays], mx.array], packing: dict[str, dict[str, i
 @click.option("--peak", default=2e-3, show_default=True, help="Highest learning rate.")
 @click.option("--calm", default=0.15, show_default=True, help="Factor on the final norm at first; 1 to go on.")
 @click.option("--seed", default=3, show_default=True, help="Of batches and noise.")
+@click.option("--pictures", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Lessons to look at.")
+@click.option("--looking", default=0.5, show_default=True, help="Share of the batches that ask about pictures.")
 def main(
     checkpoint: Path,
     lessons: Path,
@@ -159,9 +187,11 @@ def main(
     peak: float,
     calm: float,
     seed: int,
+    pictures: Path | None,
+    looking: float,
 ) -> None:
     """Train the parameters of CHECKPOINT on LESSONS, and write them to OUT in the same layout."""
-    plan = Plan(steps, min(stop or steps, steps), packed, peak, calm, seed)
+    plan = Plan(steps, min(stop or steps, steps), packed, peak, calm, seed, looking)
     recent: list[float] = []
     began = time.perf_counter()
 
@@ -174,7 +204,7 @@ def main(
         click.echo(f"step {step}: loss {np.mean(recent):.3f}, {seconds:.0f} s; {out}: {size:,} bytes")
         recent.clear()
 
-    train(checkpoint, lessons, plan, report)
+    train(checkpoint, lessons, plan, report, pictures)
 
 
 if __name__ == "__main__":
