@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from goldens.nano.shapes import plain
+
 Pixels = NDArray[Any]
 STORED = 65535  # bytes that one stored block holds
 
@@ -100,11 +102,21 @@ def _bright() -> Pixels:
     return png(bright(), 2)
 
 
+def _taught(colour: str, shape: str) -> Callable[[], Pixels]:
+    """A picture of the sort that the trained nano has learned to name."""
+    return lambda: png(plain(colour, shape, 48).draw(), 2)
+
+
 FILES: dict[str, Callable[[], Pixels]] = {
+    "blue circle": _taught("blue", "circle"),
     "bright": _bright,
+    "green triangle": _taught("green", "triangle"),
     "grey": _grey,
     "palette": _palette,
+    "red circle": _taught("red", "circle"),
+    "red square": _taught("red", "square"),
     "shapes": _shown,
     "strip": _strip,
     "tall": _tall,
+    "yellow square": _taught("yellow", "square"),
 }
