@@ -234,7 +234,17 @@ cases = (
         "shown",
         "showing the un-masking: the last step samples too, and draws",
         checkpoint="nano-trained",
-        generations=(_run(CONFIDENCE, ("max_tokens", 20), ("temperature", 0.7), ("steps", 4), ("show", True), seed=3),),
+        generations=(
+            _run(
+                CONFIDENCE,
+                ("max_tokens", 20),
+                ("temperature", 0.7),
+                ("steps", 4),
+                ("show", True),
+                prompt=STORY,
+                seed=3,
+            ),
+        ),
         steps=(1,),
         leave=LOADED,
         computes=("float32",),
