@@ -19,6 +19,7 @@ from rich.table import Table as Grid
 from goldens import backend, store
 from goldens.errors import GoldenError
 from reports import html, text
+from reports import junit as junit_xml
 from reports.verdict import Status, Verdict, exit_code, summarize
 
 from . import casefile, view
@@ -45,7 +46,13 @@ class _Commands(click.Group):
     def invoke(self, context: click.Context) -> Any:
         """Run the command; see the class."""
         try:
-            return super().invoke(context)
+            try:
+                return super().invoke(context)
+            finally:
+                sys.stdout.flush()  # here, where a reader that went away can still be answered in order
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)  # as a command that SIGPIPE ended
         except (HarnessError, GoldenError) as error:
             code = error.exit_code if isinstance(error, HarnessError) else 3
             _fail(code, str(error))
@@ -96,6 +103,7 @@ def _progress() -> Iterator[Callable[[str], None]]:
 @click.option("--again", is_flag=True, help="Judge anew what the ledger already holds.")
 @click.option("--pages/--no-pages", default=True, help="Write the HTML pages when the whole table was judged.")
 @click.option("--markdown", type=click.Path(path_type=Path), help="Append the table, as Markdown, to this file.")
+@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write the verdicts as JUnit XML.")
 @JSON
 def run(
     stages: tuple[str, ...],
@@ -109,6 +117,7 @@ def run(
     again: bool,
     pages: bool,
     markdown: Path | None,
+    junit: Path | None,
     as_json: bool,
 ) -> None:
     """Judge stages (default: all), and first whatever they wait for that holds no current PASS."""
@@ -129,6 +138,8 @@ def run(
     if markdown:
         with markdown.open("a") as file:
             file.write(text.markdown(report))
+    if junit:
+        junit_xml.write(junit, report)
     if pages and not (stages or cases or computes or mode):
         index = html.write(PAGES, report)[0]
         if not as_json:

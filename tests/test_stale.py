@@ -54,7 +54,7 @@ def stale(call, golden, *more):
     assert (row["stage"], row["status"], row["case"]) == ("moe", "STALE", "experts/float32")
     assert (row["value"], row["gate"], row["tensor"]) == (None, "", "")
     assert row["note"].startswith(f"{golden}: ")
-    assert row["note"].endswith("harness dump")
+    assert row["note"].endswith(f"harness dump --out {golden.parent}")
     return row["note"].removeprefix(f"{golden}: ")
 
 
