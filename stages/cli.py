@@ -18,11 +18,10 @@ from rich.table import Table as Grid
 
 from goldens import backend, store
 from goldens.errors import GoldenError
-from reports import html, text
-from reports import junit as junit_xml
+from reports import bounds, html, text
 from reports.verdict import Status, Verdict, exit_code, summarize
 
-from . import casefile, view
+from . import casefile, told, view
 from .asked import per_model, table_of
 from .diff_cli import diff
 from .errors import HarnessError, UsageError
@@ -34,6 +33,12 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 MODEL = click.option("--model", type=click.Choice(MODELS), default=MODELS[0], show_default=True, help="Which table.")
 ONE_MODEL = click.option("--model", type=click.Choice(MODELS), help="Only this model's table (default: all).")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+MARKDOWN = click.option(
+    "--markdown", type=click.Path(path_type=Path), help="Append the table, as Markdown, to this file."
+)
+JUNIT = click.option(
+    "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write the verdicts as JUnit XML."
+)
 CASE = click.option("--case", "cases", multiple=True, metavar="NAME", help="Only this case; may be repeated.")
 COMPUTE = click.option(
     "--compute", "computes", multiple=True, type=click.Choice(("bfloat16", "float32")), help="Only this compute dtype."
@@ -102,8 +107,8 @@ def _progress() -> Iterator[Callable[[str], None]]:
 @click.option("--forced", "mode", flag_value="forced", help="Only the verdicts of stages fed the oracle's inputs.")
 @click.option("--again", is_flag=True, help="Judge anew what the ledger already holds.")
 @click.option("--pages/--no-pages", default=True, help="Write the HTML pages when the whole table was judged.")
-@click.option("--markdown", type=click.Path(path_type=Path), help="Append the table, as Markdown, to this file.")
-@click.option("--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write the verdicts as JUnit XML.")
+@MARKDOWN
+@JUNIT
 @JSON
 def run(
     stages: tuple[str, ...],
@@ -135,13 +140,10 @@ def run(
         click.echo(json.dumps(_document(answers, verdicts)))
     else:
         text.show(report)
-    if markdown:
-        with markdown.open("a") as file:
-            file.write(text.markdown(report))
-    if junit:
-        junit_xml.write(junit, report)
+    told.files(report, markdown, junit)
+    told.remember(report, asked[0][1], model)
     if pages and not (stages or cases or computes or mode):
-        index = html.write(PAGES, report)[0]
+        index = html.write(PAGES, told.whole(asked, answers))[0]
         if not as_json:
             click.echo(f"report: {index.relative_to(Path.cwd()) if index.is_relative_to(Path.cwd()) else index}")
     sys.exit(exit_code(verdicts))
@@ -178,10 +180,16 @@ def list_(model: str | None, as_json: bool) -> None:
 
 @main.command()
 @ONE_MODEL
-def report(model: str | None) -> None:
-    """Rebuild the HTML pages from the ledger, without judging anything."""
-    found = [view.report(table, Run(table, q).recall(), q) for table, q in per_model(model, Question())]
-    click.echo(f"report: {html.write(PAGES, view.merged(found))[0]}")
+@MARKDOWN
+@JUNIT
+def report(model: str | None, markdown: Path | None, junit: Path | None) -> None:
+    """Rebuild the pages from the ledger under the table's bounds as they are now; neither side is run.
+
+    Prints, per output, the smallest bound that every stored value would pass.
+    """
+    whole = told.recalled(model)
+    told.files(whole, markdown, junit)
+    click.echo("\n".join([*bounds.lines(whole), f"report: {html.write(PAGES, whole)[0]}"]))
 
 
 @main.command()
