@@ -79,7 +79,12 @@ def _heat(verdict: Verdict, spread: Spread, names: list[str]) -> Heat:
             if level:
                 cells[level] = cells.get(level, "") + f"M{x} {y}h1v1h-1z"
     legend = [
-        (level, "no number" if level == LEVELS + 1 else f"from {low * 10 ** (span * (level - 1) / LEVELS):.2g}")
+        (
+            level,
+            "no number"
+            if level == LEVELS + 1
+            else f"from {number(float(f'{low * 10 ** (span * (level - 1) / LEVELS):.3g}'))}",
+        )
         for level in sorted(cells)
     ]
     named = [_axis(names, axis, spread) for axis in spread.axes]

@@ -16,23 +16,27 @@ import click
 from rich.console import Console
 from rich.table import Table as Grid
 
-from goldens import backend, store
+from goldens import store
 from goldens.errors import GoldenError
 from reports import bounds, html, text
-from reports.verdict import Status, Verdict, exit_code, summarize
+from reports.verdict import Status, exit_code
 
 from . import casefile, told, view
 from .asked import per_model, table_of
 from .diff_cli import diff
 from .errors import HarnessError, UsageError
 from .places import CACHE, COMMITTED, LOCAL, MODELS, PAGES, golden_path
-from .run import Answer, Run
+from .run import Run
 from .shelf import Question
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 MODEL = click.option("--model", type=click.Choice(MODELS), default=MODELS[0], show_default=True, help="Which table.")
 ONE_MODEL = click.option("--model", type=click.Choice(MODELS), help="Only this model's table (default: all).")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+TIER = click.option(
+    "--tier", type=click.Choice(("exact", "portable")), help="Gates of this tier, whatever the canary says."
+)
+GOLDENS = click.option("--goldens", type=FOLDER, help="Judge against the goldens in this folder.")
 MARKDOWN = click.option(
     "--markdown", type=click.Path(path_type=Path), help="Append the table, as Markdown, to this file."
 )
@@ -101,8 +105,8 @@ def _progress() -> Iterator[Callable[[str], None]]:
 @CASE
 @COMPUTE
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Judge the port on this checkpoint directory.")
-@click.option("--goldens", type=FOLDER, help="Judge against the goldens in this folder.")
-@click.option("--tier", type=click.Choice(("exact", "portable")), help="Gates of this tier, whatever the canary says.")
+@GOLDENS
+@TIER
 @click.option("--free", "mode", flag_value="free", help="Only the verdicts of the port's ordinary run.")
 @click.option("--forced", "mode", flag_value="forced", help="Only the verdicts of stages fed the oracle's inputs.")
 @click.option("--again", is_flag=True, help="Judge anew what the ledger already holds.")
@@ -137,7 +141,7 @@ def run(
     found = [view.report(table, answer, q) for (table, q), answer in zip(asked, answers, strict=True)]
     report, verdicts = view.merged(found), [row for answer in answers for row in answer.verdicts]
     if as_json:
-        click.echo(json.dumps(_document(answers, verdicts)))
+        click.echo(json.dumps(told.document(answers, verdicts)))
     else:
         text.show(report)
     told.files(report, markdown, junit)
@@ -147,17 +151,6 @@ def run(
         if not as_json:
             click.echo(f"report: {index.relative_to(Path.cwd()) if index.is_relative_to(Path.cwd()) else index}")
     sys.exit(exit_code(verdicts))
-
-
-def _document(answers: list[Answer], verdicts: list[Verdict]) -> dict[str, Any]:
-    tiers = sorted({row.tier for row in verdicts})
-    return {
-        "schema": 1,
-        "tier": tiers[0] if len(tiers) == 1 else tiers,
-        "backend": {**backend.describe(), "differs": {k: v for answer in answers for k, v in answer.differs.items()}},
-        "verdicts": [row.to_json() for row in verdicts],
-        "summary": {str(status): count for status, count in summarize(verdicts).items()},
-    }
 
 
 @main.command("list")
@@ -180,14 +173,18 @@ def list_(model: str | None, as_json: bool) -> None:
 
 @main.command()
 @ONE_MODEL
+@GOLDENS
+@TIER
 @MARKDOWN
 @JUNIT
-def report(model: str | None, markdown: Path | None, junit: Path | None) -> None:
+def report(
+    model: str | None, goldens: Path | None, tier: str | None, markdown: Path | None, junit: Path | None
+) -> None:
     """Rebuild the pages from the ledger under the table's bounds as they are now; neither side is run.
 
     Prints, per output, the smallest bound that every stored value would pass.
     """
-    whole = told.recalled(model)
+    whole = told.recalled(model, Question(goldens=goldens, tier=tier))
     told.files(whole, markdown, junit)
     click.echo("\n".join([*bounds.lines(whole), f"report: {html.write(PAGES, whole)[0]}"]))
 

@@ -4,13 +4,15 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from goldens import backend
 from reports import junit as junit_xml
 from reports import text
 from reports.history import Past, append, load
 from reports.more import Mutant
 from reports.report import Report, state_of
-from reports.verdict import Status, line, summarize
+from reports.verdict import Status, Verdict, line, summarize
 
 from . import view
 from .asked import per_model
@@ -61,6 +63,18 @@ def with_past(report: Report) -> Report:
     return replace(report, history=tuple(load(HISTORY)), mutants=tuple(one for one in mutants() if one.model in models))
 
 
+def document(answers: list[Answer], verdicts: list[Verdict]) -> dict[str, Any]:
+    """What `harness run --json` prints."""
+    tiers = sorted({row.tier for row in verdicts})
+    return {
+        "schema": 1,
+        "tier": tiers[0] if len(tiers) == 1 else tiers,
+        "backend": {**backend.describe(), "differs": {k: v for answer in answers for k, v in answer.differs.items()}},
+        "verdicts": [row.to_json() for row in verdicts],
+        "summary": {str(status): count for status, count in summarize(verdicts).items()},
+    }
+
+
 def files(report: Report, markdown: Path | None, junit: Path | None) -> None:
     """Append the table to `markdown`, and write the verdicts to `junit`, where these are asked for."""
     if markdown:
@@ -79,10 +93,10 @@ def whole(asked: list[tuple[Table, Question]], answers: list[Answer]) -> Report:
     return with_past(view.merged(found))
 
 
-def recalled(model: str | None) -> Report:
+def recalled(model: str | None, question: Question) -> Report:
     """The same from the ledger, under the bounds of the tables as they are now; neither side is run."""
-    asked = per_model(model, Question())
-    return whole(asked, [Run(table, question).recall() for table, question in asked])
+    asked = per_model(model, question)
+    return whole(asked, [Run(table, one).recall() for table, one in asked])
 
 
 def mutants(path: Path = MUTANTS) -> list[Mutant]:

@@ -22,9 +22,24 @@ frame.addEventListener("load", () => {{
   const entry = frame.contentWindow.performance.getEntriesByType("navigation")[0];
   const wide = page.documentElement.scrollWidth - page.documentElement.clientWidth;
   const stops = page.querySelectorAll("a[href], button, summary, [tabindex='0']").length;
-  document.title = JSON.stringify({{ms: Math.round(entry.loadEventStart), wide, stops, images: page.images.length}});
+  const Key = frame.contentWindow.KeyboardEvent;
+  const press = (target, key) => target.dispatchEvent(new Key("keydown", {{key, bubbles: true}}));
+  let mute = 0;
+  let fixed = 0;
+  for (const figure of page.querySelectorAll("figure")) {{
+    const target = figure.querySelector(".plot, .scroll[tabindex]");
+    const before = target.getAttribute("width");
+    press(target, "ArrowRight");
+    if (!figure.querySelector(".readout").textContent) mute += 1;
+    press(target, "+");
+    if (before && !(Number(target.getAttribute("width")) > Number(before))) fixed += 1;
+    press(target, "0");
+  }}
+  document.title = JSON.stringify({{ms: Math.round(entry.loadEventStart), wide, stops, mute, fixed}});
 }});
 </script>"""
+
+DEAF = {"mute": "read nothing out when an arrow key is pressed", "fixed": "do not grow when + is pressed"}
 
 
 def chromium(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -83,6 +98,7 @@ def main() -> int:
                     wrong.append(f"{name}: scrolls sideways by {facts.get('wide')} pixels")
                 if page.name == "index.html" and facts.get("ms", 9999) > 1000:
                     wrong.append(f"{name}: took {facts.get('ms')} ms to load")
+                wrong += [f"{name}: {facts[key]} plots {words}" for key, words in DEAF.items() if facts.get(key)]
                 print(name, facts)
     print(f"{len(pages)} pages, {size:,} bytes")
     print("\n".join(wrong) or "nothing is wrong")
