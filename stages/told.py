@@ -22,16 +22,15 @@ from .run import Answer, Run
 from .shelf import Question
 from .spec import Table
 
-HISTORY = CACHE / "history.json"
-MUTANTS = CACHE / "mutants.json"
+HISTORY, MUTANTS = "history.json", "mutants.json"  # beside the ledger
 
 
 def remember(report: Report, question: Question, model: str | None) -> None:
     """Add what a run found to the history; where that cannot be written, the run still ends as it ended."""
     try:
-        append(HISTORY, past(report, question, model))
+        append(CACHE / HISTORY, past(report, question, model))
     except OSError as error:
-        print(f"the history {HISTORY} was not written: {error}", file=sys.stderr)
+        print(f"the history {CACHE / HISTORY} was not written: {error}", file=sys.stderr)
 
 
 def past(report: Report, question: Question, model: str | None) -> Past:
@@ -60,7 +59,11 @@ def past(report: Report, question: Question, model: str | None) -> Past:
 def with_past(report: Report) -> Report:
     """The report with the history and the planted bugs of its models."""
     models = {stage.model for stage in report.stages}
-    return replace(report, history=tuple(load(HISTORY)), mutants=tuple(one for one in mutants() if one.model in models))
+    return replace(
+        report,
+        history=tuple(load(CACHE / HISTORY)),
+        mutants=tuple(one for one in mutants(CACHE / MUTANTS) if one.model in models),
+    )
 
 
 def document(answers: list[Answer], verdicts: list[Verdict]) -> dict[str, Any]:
@@ -99,7 +102,7 @@ def recalled(model: str | None, question: Question) -> Report:
     return whole(asked, [Run(table, one).recall() for table, one in asked])
 
 
-def mutants(path: Path = MUTANTS) -> list[Mutant]:
+def mutants(path: Path) -> list[Mutant]:
     """The planted bugs of the last `harness mutate`; none where it was not run, or left a file of another form."""
     try:
         found = json.loads(path.read_text("utf-8"))
