@@ -39,7 +39,9 @@ def past(report: Report, question: Question, model: str | None) -> Past:
     for stage in report.stages:
         stages[state_of(stage)] = stages.get(state_of(stage), 0) + 1
     words = [*question.stages, *([f"--model {model}"] if model else [])]
-    words += [f"--case {name}" for name in question.cases] + [f"--compute {name}" for name in question.computes]
+    words += [f"--case {name.rpartition('/')[2]}" for name in question.cases] + [
+        f"--compute {name}" for name in question.computes
+    ]
     words += [f"--tier {question.tier}"] if question.tier else []
     words += [f"--{mode}" for mode in question.modes if len(question.modes) == 1]
     words += ["--goldens ..."] if question.goldens else []
