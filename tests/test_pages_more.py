@@ -1,18 +1,23 @@
 """What the pages show beside verdicts: differences, near-ties, planted bugs, past runs, canvases being un-masked."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from test_html import GATES, HOSTILE, Page, report, stage, verdict
+from test_html import GATES, HOSTILE, ROOT, Page, report, stage, verdict
 
 from reports import html
 from reports.bounds import lines, needs
+from reports.chart import CHARACTER, charts
 from reports.history import KEPT, Past, append, load
 from reports.more import Cell, Mutant, NearTie, Trajectory
 from reports.report import Gate, Report, Tensor
+from reports.text import plain
 from reports.verdict import Status
 from stages import told
 from stages.diffusion_gemma import TABLE
@@ -200,3 +205,26 @@ def test_the_port_s_decisions_are_rebuilt_from_what_its_verdict_kept():
     assert ported(oracle, None) is None
     assert ported(oracle, verdict("moe", None)) is None
     assert ported(np.zeros(10_000, np.int32), verdict("moe", 3.0, spread=kept.spread)) is None
+
+
+def test_a_reader_that_goes_away_gets_no_traceback():
+    command = [sys.executable, "-m", "stages.cli", "goldens", "verify", "--help"]
+    read, write = os.pipe()
+    os.close(read)
+    found = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    os.close(write)
+    assert found.stderr == ""
+    assert found.returncode != 0
+
+
+def test_only_what_was_judged_is_said_to_come_from_the_ledger():
+    stale = verdict("router", None, "", status=Status.STALE, gate="", bound=None, tensor="", note="it is gone")
+    stages = (stage("router", Status.STALE, fresh=False), stage("moe", fresh=False))
+    router, moe = plain(Report(stages, (stale, verdict("moe")))).splitlines()[1:4:2]
+    assert "from the ledger" not in router
+    assert moe.endswith("from the ledger")
+
+
+def test_the_last_label_of_a_chart_has_room():
+    (chart,) = charts([verdict(occurrence="canvas=0/a-long-name/step=12/layer=2")])
+    assert all(band.left + 3 + len(band.label) * CHARACTER <= chart.width for band in chart.bands)

@@ -214,12 +214,12 @@ HOSTILE = {
 RUN = """
 import io, json, resource, sys
 from contextlib import redirect_stderr, redirect_stdout
-import stages.run
+import stages.run, stages.told
 from goldens import canary
 from pathlib import Path
 from stages.cli import main
 canary.canary()
-stages.run.CACHE = Path(sys.argv.pop(1))
+stages.run.CACHE = stages.told.CACHE = Path(sys.argv.pop(1))
 if sys.platform == "linux":  # elsewhere the limit is not kept; the refusals are the same
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (400 << 20), resource.RLIM_INFINITY))
