@@ -91,6 +91,15 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def pages(session: nox.Session) -> None:
+    """Open the report's pages in headless Chromium, which has to be on the path. Arguments: FOLDER SHOTS."""
+    _install(session)
+    if not session.posargs:
+        session.run("harness", "report")
+    session.run("python", "tests/browse_pages.py", *session.posargs)
+
+
+@nox.session
 def generations(session: nox.Session) -> None:
     """Run both engines over a matrix of generations; any difference fails. `-- --help` lists its arguments."""
     _install(session, "oracle", "test")

@@ -1,5 +1,6 @@
 """The one error of this package: a golden that may not be used, and why."""
 
+import shlex
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -32,4 +33,5 @@ def mending(path: Path | None) -> str:
     """The command that replaces the golden at ``path``: committed ones come back from git, others are recorded."""
     if path is not None and PACKAGE in path.absolute().parents:
         return f"Restore the committed file: git checkout -- {path.absolute().relative_to(PACKAGE.parent)}"
-    return "Record it again: harness dump"
+    folder = f" --out {shlex.quote(str(path.parent))}" if path is not None else ""
+    return f"Record it again: harness dump{folder}"

@@ -103,7 +103,7 @@ def _chart(verdicts: list[Verdict], bound: float) -> Chart:
     bands, rows = _bands(list(places), step, base + ROW * (2 if names else 1) + 1)
     return Chart(
         gate=f"{kind(verdicts[0].gate)}, bound {number(bound)}",
-        width=round(LEFT + step * len(places) + RIGHT),
+        width=round(max(LEFT + step * len(places), _end_of_labels(bands, names, step)) + RIGHT),
         height=base + ROW * (rows + bool(names)) + 8,
         floor=height(0.0),
         bound=height(1.0 if bound else 0.0),
@@ -168,6 +168,13 @@ def _bands(names: list[str], step: float, y: float) -> tuple[tuple[Band, ...], i
             used = max(used, row + 1)
         bands.append(Band(round(left, 1), round(right, 1), label, "" if row is None else label, y + ROW * (row or 0)))
     return tuple(bands), used
+
+
+def _end_of_labels(bands: tuple[Band, ...], names: list[str], step: float) -> float:
+    """Where the rightmost label ends: it may be wider than what it names."""
+    ends = [band.left + 3 + len(band.label) * CHARACTER for band in bands]
+    middle = LEFT + (len(names) - 0.5) * step
+    return max([*ends, middle + len(names[-1]) * CHARACTER / 2 if names else 0.0])
 
 
 def _pass_of(occurrence: str) -> str:

@@ -19,11 +19,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reports.graph import Graph, layout
-from reports.report import Report, counted, gate_of, state_of, tally, tier_of
+from reports.more import Cell, Trajectory
+from reports.report import Report, by_stage, counted, gate_of, state_of, tally, tier_of
 from reports.text import summary
 from reports.verdict import Status, Verdict, line, measured, number
 from reports.views import Pairs, StageView, flattened, slug, stage_views
 
+STATES = {"accepted": "accepted", "revealed": "revealed before", "renoised": "re-noised", "last": "best at the end"}
 HERE = Path(__file__).parent
 #: Stands at the head of every page, so that only pages of ours are ever removed.
 MARK = "<!doctype html>\n<!-- lockstep report -->"
@@ -57,7 +59,13 @@ def pages(report: Report) -> dict[str, str]:
     environment = _environment()
     hrefs = {(view.stage.model, view.stage.name): view.href for view in views}
     states = {(view.stage.model, view.stage.name): state_of(view.stage) for view in views}
-    shared = {"report": report, "hrefs": hrefs, "states": states}
+    shared = {
+        "report": report,
+        "hrefs": hrefs,
+        "states": states,
+        "trajectory_pages": trajectory_pages(report),
+        "STATES": STATES,
+    }
     texts = {"index.html": environment.get_template("index.html.j2").render(shared | _index(report, views))}
     template = environment.get_template("stage.html.j2")
     for place, view in enumerate(views):
@@ -66,7 +74,40 @@ def pages(report: Report) -> dict[str, str]:
             "next": views[place + 1] if view is not views[-1] else None,
         }
         texts[view.href] = template.render(shared | around | {"view": view, "stage": view.stage})
+    for model, name in trajectory_pages(report).items():
+        mine = [one for one in report.trajectories if one.model == model]
+        texts[name] = environment.get_template("trajectory.html.j2").render(
+            shared | {"model": model, "trajectories": mine, "grids": [_grids(one) for one in mine]}
+        )
     return texts
+
+
+def trajectory_pages(report: Report) -> dict[str, str]:
+    """The file name of each model's page of trajectories."""
+    return {one.model: f"trajectories.{slug(one.model)}.html" for one in report.trajectories}
+
+
+def _grids(one: Trajectory) -> list[tuple[str, list[list[tuple[Cell, bool, str]]]]]:
+    """Both sides as rows of (cell, whether it differs from the other side's, what to say of it)."""
+    sides = [("oracle", one.oracle, one.port), ("port", one.port, one.oracle)]
+    found = []
+    for side, rows, others in sides:
+        grid = []
+        for step, row in enumerate(rows):
+            cells = []
+            for place, cell in enumerate(row):
+                other = others[step][place] if others else cell
+                words = f"step {step + 1} of {len(rows)}, position {place}: {_told(cell)}"
+                words += f". The other side: {_told(other)}" if cell != other else ""
+                cells.append((cell, cell != other, f"{side}, {words}"))
+            grid.append(cells)
+        found.append((side, grid))
+    return found
+
+
+def _told(cell: Cell) -> str:
+    best = f", best {cell.best!r}" if cell.best != cell.token else ""
+    return f"{cell.token!r} {STATES[cell.state]}{best}"
 
 
 def _index(report: Report, views: list[StageView]) -> dict[str, Any]:
@@ -88,7 +129,18 @@ def _index(report: Report, views: list[StageView]) -> dict[str, Any]:
         "cases": [case for case in found.cases if case],
         "cells": cells,
         "machine": machine,
+        "firsts": {model: _first(report, model) for model in models},
     }
+
+
+def _first(report: Report, model: str) -> Verdict | None:
+    """Where a model first diverges: of the first stage of the table that fails, the worst forced verdict, or a free."""
+    for stage, found in by_stage(report):
+        if stage.model == model:
+            failing = found.failing()
+            if failing:
+                return failing[0]
+    return None
 
 
 @cache

@@ -22,7 +22,7 @@ from typing import Any
 
 from reports.verdict import Verdict
 
-MAGIC = "lockstep-ledger 1"
+MAGIC = "lockstep-ledger 2"
 
 
 class LedgerWarning(UserWarning):

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from reports.history import Past
+from reports.more import Mutant, NearTie, Trajectory
 from reports.verdict import SEVERITY, Status, Verdict, kind, number, summarize
 
 
@@ -71,6 +73,10 @@ class Report:
         environment: this machine and its packages.
         canary: hash per primitive operation, as computed here.
         differing: by case, the primitives whose hash is another one here than where the golden was recorded.
+        history: what earlier runs found, oldest first.
+        mutants: planted bugs and what caught them.
+        margins: decisions that the oracle nearly took otherwise, closest first.
+        trajectories: canvases being un-masked, on both sides.
     """
 
     stages: tuple[StageInfo, ...]
@@ -80,6 +86,10 @@ class Report:
     environment: Mapping[str, Any] = field(default_factory=dict)
     canary: Mapping[str, str] = field(default_factory=dict)
     differing: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    history: Sequence[Past] = ()
+    mutants: Sequence[Mutant] = ()
+    margins: Sequence[NearTie] = ()
+    trajectories: Sequence[Trajectory] = ()
 
 
 def excess(verdict: Verdict) -> float:

@@ -109,7 +109,7 @@ def failing(stage: StageInfo, found: Tally, lines: int = LINES) -> list[str]:
 def described(verdict: Verdict) -> str:
     """A verdict's line with its case, mode and the tier it was judged in."""
     context = ", ".join(word for word in (verdict.case, verdict.mode, verdict.tier) if word)
-    return _printable(f"{line(verdict)}  [{context}]")
+    return printable(f"{line(verdict)}  [{context}]")
 
 
 def summary(report: Report) -> list[str]:
@@ -145,10 +145,11 @@ def _statuses(report: Report) -> list[Status]:
 
 def _cells(report: Report, stage: StageInfo, found: Tally) -> list[str]:
     worst = found.worst_of_all
-    last = f"waits for {', '.join(stage.waits_for)}" if stage.waits_for else "" if stage.fresh else "from the ledger"
+    remembered = not stage.fresh and any(v.gate or v.status is Status.ERROR for v in found.verdicts)
+    last = f"waits for {', '.join(stage.waits_for)}" if stage.waits_for else "from the ledger" if remembered else ""
     judged = any(count for status, count in found.counts.items() if status is not Status.LOCKED)
     return [
-        _printable(stage.name),
+        printable(stage.name),
         state_of(stage),
         str(len(found.cases)) if judged else "-",
         str(len(found.occurrences)) if judged else "-",
@@ -157,7 +158,7 @@ def _cells(report: Report, stage: StageInfo, found: Tally) -> list[str]:
         gate_of(worst) if judged else "-",
         tier_of(report, found),
         f"{stage.seconds:.2f} s" if judged else "-",
-        _printable(last),
+        printable(last),
     ]
 
 
@@ -191,7 +192,7 @@ def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """The text with control characters spelled out, so that a name from a file cannot steer a terminal."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 

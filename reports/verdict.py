@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from reports.spread import Spread
+
 #: What the number of a gate counts, by the gate's name; a gate that is not listed has a plain ratio.
 UNITS = {"exact": "differing bits", "kl": "nats", "agreement": "misses"}
 
@@ -73,6 +75,7 @@ class Verdict:
         because: the reason for a gate that is not exact.
         tier: `exact` or `portable`, whichever was in force.
         worst: the elements that differ most, worst first.
+        spread: how the two tensors differ as a whole; None where every bit is equal or nothing could be compared.
     """
 
     model: str
@@ -90,6 +93,7 @@ class Verdict:
     because: str = ""
     tier: str = "exact"
     worst: tuple[Worst, ...] = ()
+    spread: Spread | None = None
 
     def to_json(self) -> dict[str, str | float | None]:
         """The twelve public fields of a `--json` document.
@@ -130,6 +134,7 @@ class Verdict:
             self.because,
             self.tier,
             worst,
+            self.spread and self.spread.to_record(),
         ]
 
     @classmethod
@@ -139,12 +144,13 @@ class Verdict:
         Raises:
             ValueError: the record has another number of fields or names an unknown status.
         """
-        if len(record) != 15 or record[6] not in _STATUSES:
-            raise ValueError(f"a verdict's record is 15 fields with a status seventh, not {record!r:.200}")
+        if len(record) != 16 or record[6] not in _STATUSES:
+            raise ValueError(f"a verdict's record is 16 fields with a status seventh, not {record!r:.200}")
         worst = record[14]
         if worst:
             worst = tuple(Worst(tuple(w[0]), *w[1:]) for w in worst)
-        fields = (*record[:6], _STATUSES[record[6]], *record[7:14], worst or ())
+        spread = record[15] and Spread.from_record(record[15])
+        fields = (*record[:6], _STATUSES[record[6]], *record[7:14], worst or (), spread)
         return cls(*fields)
 
 

@@ -10,6 +10,8 @@ from itertools import groupby
 from typing import Any
 
 from reports.chart import Chart, charts
+from reports.heat import Heat, Histogram, heats, histograms
+from reports.more import Mutant, NearTie
 from reports.report import Report, StageInfo, Tally, Tensor, by_stage, case_command, excess, tally, tier_of
 from reports.verdict import SEVERITY, Status, Verdict, Worst, kind
 
@@ -59,6 +61,11 @@ class StageView:
     failing: list[Verdict]
     more_failing: int
     nothing_differs: str
+    heats: list[Heat]
+    differing: int
+    histograms: list[Histogram]
+    mutants: list[Mutant]
+    margins: list[NearTie]
     common: Pairs
     manifests: list[tuple[str, Pairs]]
 
@@ -72,6 +79,7 @@ def _stage_view(report: Report, stage: StageInfo, found: Tally) -> StageView:
     axes = {tensor.name: tensor.axes.split() for tensor in stage.gives}
     elements = _elements(found, axes)
     failing = found.failing()
+    maps, differing = heats(found.verdicts, {v.tensor: _axes(axes, v.tensor) for v in found.verdicts})
     cases: dict[str, list[Verdict]] = {}
     for verdict in found.verdicts:
         if verdict.case:
@@ -93,6 +101,11 @@ def _stage_view(report: Report, stage: StageInfo, found: Tally) -> StageView:
         failing=failing[:FAILURES],
         more_failing=max(0, len(failing) - FAILURES),
         nothing_differs=_in_words(found),
+        heats=maps,
+        differing=differing,
+        histograms=histograms(found.verdicts),
+        mutants=[one for one in report.mutants if (one.model, one.stage) == (stage.model, stage.name)],
+        margins=[one for one in report.margins if (one.model, one.stage) == (stage.model, stage.name)],
         common=common,
         manifests=manifests,
     )

@@ -16,23 +16,33 @@ import click
 from rich.console import Console
 from rich.table import Table as Grid
 
-from goldens import backend, store
+from goldens import store
 from goldens.errors import GoldenError
-from reports import html, text
-from reports.verdict import Status, Verdict, exit_code, summarize
+from reports import bounds, html, text
+from reports.verdict import Status, exit_code
 
-from . import casefile, view
+from . import casefile, told, view
 from .asked import per_model, table_of
 from .diff_cli import diff
 from .errors import HarnessError, UsageError
 from .places import CACHE, COMMITTED, LOCAL, MODELS, PAGES, golden_path
-from .run import Answer, Run
+from .run import Run
 from .shelf import Question
 
 FOLDER = click.Path(path_type=Path, file_okay=False)
 MODEL = click.option("--model", type=click.Choice(MODELS), default=MODELS[0], show_default=True, help="Which table.")
 ONE_MODEL = click.option("--model", type=click.Choice(MODELS), help="Only this model's table (default: all).")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
+TIER = click.option(
+    "--tier", type=click.Choice(("exact", "portable")), help="Gates of this tier, whatever the canary says."
+)
+GOLDENS = click.option("--goldens", type=FOLDER, help="Judge against the goldens in this folder.")
+MARKDOWN = click.option(
+    "--markdown", type=click.Path(path_type=Path), help="Append the table, as Markdown, to this file."
+)
+JUNIT = click.option(
+    "--junit", type=click.Path(path_type=Path, dir_okay=False), help="Write the verdicts as JUnit XML."
+)
 CASE = click.option("--case", "cases", multiple=True, metavar="NAME", help="Only this case; may be repeated.")
 COMPUTE = click.option(
     "--compute", "computes", multiple=True, type=click.Choice(("bfloat16", "float32")), help="Only this compute dtype."
@@ -45,7 +55,13 @@ class _Commands(click.Group):
     def invoke(self, context: click.Context) -> Any:
         """Run the command; see the class."""
         try:
-            return super().invoke(context)
+            try:
+                return super().invoke(context)
+            finally:
+                sys.stdout.flush()  # here, where a reader that went away can still be answered in order
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(141)  # as a command that SIGPIPE ended
         except (HarnessError, GoldenError) as error:
             code = error.exit_code if isinstance(error, HarnessError) else 3
             _fail(code, str(error))
@@ -89,13 +105,14 @@ def _progress() -> Iterator[Callable[[str], None]]:
 @CASE
 @COMPUTE
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Judge the port on this checkpoint directory.")
-@click.option("--goldens", type=FOLDER, help="Judge against the goldens in this folder.")
-@click.option("--tier", type=click.Choice(("exact", "portable")), help="Gates of this tier, whatever the canary says.")
+@GOLDENS
+@TIER
 @click.option("--free", "mode", flag_value="free", help="Only the verdicts of the port's ordinary run.")
 @click.option("--forced", "mode", flag_value="forced", help="Only the verdicts of stages fed the oracle's inputs.")
 @click.option("--again", is_flag=True, help="Judge anew what the ledger already holds.")
 @click.option("--pages/--no-pages", default=True, help="Write the HTML pages when the whole table was judged.")
-@click.option("--markdown", type=click.Path(path_type=Path), help="Append the table, as Markdown, to this file.")
+@MARKDOWN
+@JUNIT
 @JSON
 def run(
     stages: tuple[str, ...],
@@ -109,6 +126,7 @@ def run(
     again: bool,
     pages: bool,
     markdown: Path | None,
+    junit: Path | None,
     as_json: bool,
 ) -> None:
     """Judge stages (default: all), and first whatever they wait for that holds no current PASS."""
@@ -123,28 +141,16 @@ def run(
     found = [view.report(table, answer, q) for (table, q), answer in zip(asked, answers, strict=True)]
     report, verdicts = view.merged(found), [row for answer in answers for row in answer.verdicts]
     if as_json:
-        click.echo(json.dumps(_document(answers, verdicts)))
+        click.echo(json.dumps(told.document(answers, verdicts)))
     else:
         text.show(report)
-    if markdown:
-        with markdown.open("a") as file:
-            file.write(text.markdown(report))
+    told.files(report, markdown, junit)
+    told.remember(report, asked[0][1], model)
     if pages and not (stages or cases or computes or mode):
-        index = html.write(PAGES, report)[0]
+        index = html.write(PAGES, told.whole(asked, answers))[0]
         if not as_json:
             click.echo(f"report: {index.relative_to(Path.cwd()) if index.is_relative_to(Path.cwd()) else index}")
     sys.exit(exit_code(verdicts))
-
-
-def _document(answers: list[Answer], verdicts: list[Verdict]) -> dict[str, Any]:
-    tiers = sorted({row.tier for row in verdicts})
-    return {
-        "schema": 1,
-        "tier": tiers[0] if len(tiers) == 1 else tiers,
-        "backend": {**backend.describe(), "differs": {k: v for answer in answers for k, v in answer.differs.items()}},
-        "verdicts": [row.to_json() for row in verdicts],
-        "summary": {str(status): count for status, count in summarize(verdicts).items()},
-    }
 
 
 @main.command("list")
@@ -167,10 +173,20 @@ def list_(model: str | None, as_json: bool) -> None:
 
 @main.command()
 @ONE_MODEL
-def report(model: str | None) -> None:
-    """Rebuild the HTML pages from the ledger, without judging anything."""
-    found = [view.report(table, Run(table, q).recall(), q) for table, q in per_model(model, Question())]
-    click.echo(f"report: {html.write(PAGES, view.merged(found))[0]}")
+@GOLDENS
+@TIER
+@MARKDOWN
+@JUNIT
+def report(
+    model: str | None, goldens: Path | None, tier: str | None, markdown: Path | None, junit: Path | None
+) -> None:
+    """Rebuild the pages from the ledger under the table's bounds as they are now; neither side is run.
+
+    Prints, per output, the smallest bound that every stored value would pass.
+    """
+    whole = told.recalled(model, Question(goldens=goldens, tier=tier))
+    told.files(whole, markdown, junit)
+    click.echo("\n".join([*bounds.lines(whole), f"report: {html.write(PAGES, whole)[0]}"]))
 
 
 @main.command()

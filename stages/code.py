@@ -18,7 +18,7 @@ PORT = ROOT / "port"
 BUILT = "#construction"
 CONSTRUCTORS = {"__init__", "__post_init__", "__new__"}
 PRODUCT = ("model", "generate")  # what a user of a port calls
-SHOWING = {"asked", "cli", "view", "dump", "errors", "__init__"}
+SHOWING = {"asked", "cli", "view", "dump", "errors", "regate", "told", "trajectory", "__init__"}
 
 
 class Executed:
@@ -149,6 +149,11 @@ def _now(name: str, found: dict[str, Source]) -> str:
     if source is None:
         return "absent"
     return source.construction if name.endswith(BUILT) else source.digest
+
+
+def port_digest() -> str:
+    """The port's files as they were found, in one digest."""
+    return hashlib.sha256("".join(f"{name} {file.digest}\n" for name, file in as_found().items()).encode()).hexdigest()
 
 
 def harness_digest() -> str:

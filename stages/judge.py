@@ -15,6 +15,7 @@ from . import sides
 from .code import Executed
 from .gates import FLOATS, Tensor, Yardstick, bits, judge, ulps, wide
 from .spec import Out, Stage, Table
+from .spread import spread
 
 SHOWN = 8  # differing elements kept with a failure; one with a pass
 Trace = dict[str, Any]
@@ -125,6 +126,7 @@ class Judge:
             note=note,
             because=gate.because,
             worst=tuple(_worst(oracle, port, 1 if passed else SHOWN)) if comparable else (),
+            spread=spread(oracle, port, passed=passed) if comparable else None,
         )
 
 
@@ -186,7 +188,7 @@ class _FreeRun:
         if row.status is Status.PASS:
             return row
         note = f"its inputs already differ: waits for {self.first}, where the run first left the oracle"
-        return replace(row, status=Status.LOCKED, note=note, worst=())
+        return replace(row, status=Status.LOCKED, note=note, worst=(), spread=None)
 
 
 def said(error: BaseException) -> str:

@@ -6,7 +6,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import metadata
 from pathlib import Path
@@ -24,6 +24,7 @@ from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
 from .judge import Judge
 from .places import CACHE, ROOT
+from .regate import measuring, regated
 from .shelf import Held, Question, Shelf
 from .spec import Stage, Table
 
@@ -44,6 +45,7 @@ class Answer:
         differs: By case, the canary's primitives that differ here.
         cases: By stage, the cases that exercise it.
         occurrences: By stage, how many occurrences the goldens hold.
+        goldens: By case, what was judged against.
     """
 
     model: str
@@ -56,6 +58,7 @@ class Answer:
     canary: dict[str, str] = field(default_factory=dict)
     cases: dict[str, list[str]] = field(default_factory=dict)
     occurrences: dict[str, int] = field(default_factory=dict)
+    goldens: dict[str, Held] = field(default_factory=dict)
 
 
 @dataclass
@@ -143,7 +146,7 @@ class Run:
             print(f"the ledger {self.ledger.path} was not written, and nothing is remembered: {error}", file=sys.stderr)
 
     def recall(self) -> Answer:
-        """What the ledger still holds for everything asked; nothing is judged."""
+        """What the ledger still holds for everything asked, under the table's bounds as they are; nothing is judged."""
         self._judging = False
         return self.answer()
 
@@ -158,6 +161,7 @@ class Run:
                     answer.verdicts.append(_row(self.table, stage, name, Status.STALE, str(stale)))
                 continue
             answer.manifests[name], answer.differs[name] = held.golden.manifest, held.differs
+            answer.goldens[name] = held
             opened.append(_Open(self, held))
         return opened
 
@@ -208,8 +212,11 @@ class Run:
         key = self._key(stage, one)
         name = f"{self.table.model}/{stage.name}/{one.name}/{one.held.tier}"
         held = None if self.question.again else self.ledger.get(name)
-        if held is not None and held.key == key and unchanged(held.files, self.table.model):
-            return held
+        if held is not None and unchanged(held.files, self.table.model):
+            if held.key == key:
+                return held
+            if not self._judging and held.key.rpartition(".")[0] == key.rpartition(".")[0]:
+                return replace(held, verdicts=tuple(regated(stage, row) for row in held.verdicts))
         if not self._judging:
             return None
         self.progress(f"{stage.name}: {one.name}")
@@ -231,13 +238,14 @@ class Run:
 
     def _key(self, stage: Stage, one: _Open) -> str:
         parts = [
-            repr(stage),
             one.held.golden.digest(stage.name),
             one.held.golden.manifest["checkpoint"]["digest"],
             one.held.tier,
             self._by,
         ]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        # Three digests: what was judged by what, how it was measured, and how close was close enough.
+        found = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        return f"{found}.{measuring(stage)}.{hashlib.sha256(repr(stage).encode()).hexdigest()}"
 
 
 def _supports(row: Verdict) -> bool:

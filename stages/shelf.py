@@ -1,6 +1,7 @@
 """The goldens at hand: which file answers for a case, and whether it may be judged against here."""
 
 import json
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,7 @@ from goldens.errors import GoldenError
 from goldens.store import Golden
 
 from .errors import HarnessError, MissingGoldenError, UsageError
-from .places import COMMITTED, LOCAL, checkpoint_path, golden_path
+from .places import COMMITTED, LOCAL, MODELS, checkpoint_path, golden_path
 from .spec import Case, Table
 
 NOT_RUN = {
@@ -113,18 +114,22 @@ class Shelf:
         if self.question.goldens:
             path = golden_path(self.question.goldens, self.table.model, case.name, compute)
             if not path.exists():
-                raise MissingGoldenError(f"there is no golden {path}; record it with: harness dump --case {case.name}")
+                raise MissingGoldenError(f"there is no golden {path}; {self._mend(case)}")
             return path
         committed, local = (golden_path(folder, self.table.model, case.name, compute) for folder in (COMMITTED, LOCAL))
         if not local.exists():
             if not committed.exists():
-                raise MissingGoldenError(
-                    f"there is no golden {committed.name}; record it with: harness dump --case {case.name}"
-                )
+                raise MissingGoldenError(f"there is no golden {committed.name}; {self._mend(case)}")
             return committed
         if committed.exists() and not canary.differing(Golden.open(committed).manifest["canary"], self.here):
             return committed
         return local
+
+    def _mend(self, case: Case) -> str:
+        """How to record what is missing, where it was looked for."""
+        model = "" if self.table.model == MODELS[0] else f" --model {self.table.model}"
+        out = f" --out {shlex.quote(str(self.question.goldens))}" if self.question.goldens else ""
+        return f"record it with: harness dump --case {case.name}{model}{out}"
 
     def _check_checkpoint(self, facts: dict[str, Any], where: Path, compute: str, path: Path) -> None:
         recorded = facts["checkpoint"]

@@ -10,6 +10,7 @@ from goldens.store import Golden
 from reports.report import Gate, Report, StageInfo, Tensor
 from reports.verdict import Status, overall
 
+from . import trajectory
 from .places import MODELS
 from .run import Answer
 from .shelf import Question
@@ -38,6 +39,13 @@ def report(table: Table, answer: Answer, question: Question) -> Report:
     )
 
 
+def told(found: Report, table: Table, answer: Answer) -> Report:
+    """The report with what only its pages show: near-ties and trajectories, read from the goldens."""
+    return replace(
+        found, margins=trajectory.margins(table, answer), trajectories=trajectory.trajectories(table, answer)
+    )
+
+
 def merged(reports: list[Report]) -> Report:
     """The reports of several models as one."""
     first, *rest = reports
@@ -48,6 +56,8 @@ def merged(reports: list[Report]) -> Report:
             verdicts=(*first.verdicts, *other.verdicts),
             manifests={**first.manifests, **other.manifests},
             differing={**first.differing, **other.differing},
+            margins=(*first.margins, *other.margins),
+            trajectories=(*first.trajectories, *other.trajectories),
         )
     return first
 

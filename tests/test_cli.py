@@ -335,7 +335,7 @@ def test_doctor_says_which_tier_is_to_be_had(call, tmp_path, monkeypatch):
     Path(broken).write_bytes(b"not a golden")
     monkeypatch.setattr(cli, "COMMITTED", tmp_path)
     document = call("doctor", "--json").document
-    assert document["do"].endswith("harness dump")
+    assert document["do"].endswith(f"harness dump --out {tmp_path}")
     committed = document["goldens"]["committed"]
     assert committed["tier"] is None
     assert "a foreign file" in committed["broken"][0] or "truncated" in committed["broken"][0]

@@ -164,7 +164,7 @@ def damaged(how, data):
     if how == "flipped":
         return data[:-40] + bytes([data[-40] ^ 1]) + data[-39:]
     if how == "first line":
-        return data.replace(b"lockstep-ledger 1", b"lockstep-ledger 2", 1)
+        return data.replace(b"lockstep-ledger 2", b"lockstep-ledger 1", 1)
     return {
         "truncated": data[: len(data) // 2],
         "empty": b"",

@@ -54,7 +54,7 @@ def stale(call, golden, *more):
     assert (row["stage"], row["status"], row["case"]) == ("moe", "STALE", "experts/float32")
     assert (row["value"], row["gate"], row["tensor"]) == (None, "", "")
     assert row["note"].startswith(f"{golden}: ")
-    assert row["note"].endswith("harness dump")
+    assert row["note"].endswith(f"harness dump --out {golden.parent}")
     return row["note"].removeprefix(f"{golden}: ")
 
 
@@ -214,12 +214,12 @@ HOSTILE = {
 RUN = """
 import io, json, resource, sys
 from contextlib import redirect_stderr, redirect_stdout
-import stages.run
+import stages.run, stages.told
 from goldens import canary
 from pathlib import Path
 from stages.cli import main
 canary.canary()
-stages.run.CACHE = Path(sys.argv.pop(1))
+stages.run.CACHE = stages.told.CACHE = Path(sys.argv.pop(1))
 if sys.platform == "linux":  # elsewhere the limit is not kept; the refusals are the same
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (400 << 20), resource.RLIM_INFINITY))

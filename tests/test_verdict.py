@@ -101,7 +101,7 @@ def test_records_survive_json(found):
 
 @pytest.mark.parametrize("record", [[], verdict().to_record()[:-1], [*verdict().to_record()[:6], "MAYBE"] + [""] * 8])
 def test_a_record_of_another_shape_is_refused(record):
-    with pytest.raises(ValueError, match="15 fields"):
+    with pytest.raises(ValueError, match="16 fields"):
         Verdict.from_record(record)
 
 

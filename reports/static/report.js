@@ -67,4 +67,97 @@
       all()[at].scrollIntoView({ block: "nearest", inline: "nearest" });
     });
   }
+
+  // Zoom: the plot grows inside its scrolling frame; + and - and 0 do the same from the keyboard.
+  for (const plot of document.querySelectorAll("figure .plot")) {
+    const [width, height] = ["width", "height"].map((name) => Number(plot.getAttribute(name)));
+    let factor = 1;
+    const zoom = (next) => {
+      const frame = plot.parentElement;
+      const middle = (frame.scrollLeft + frame.clientWidth / 2) / factor;
+      factor = Math.min(8, Math.max(0.5, next));
+      plot.setAttribute("width", width * factor);
+      plot.setAttribute("height", height * factor);
+      frame.scrollLeft = middle * factor - frame.clientWidth / 2;
+    };
+    const keys = { "+": () => zoom(factor * 1.5), "-": () => zoom(factor / 1.5), "0": () => zoom(1) };
+    plot.addEventListener("keydown", (event) => {
+      if (event.ctrlKey || event.metaKey || !keys[event.key]) return;
+      event.preventDefault();
+      keys[event.key]();
+    });
+    const bar = document.createElement("span");
+    bar.className = "zoom";
+    for (const [text, words] of [["+", "Zoom in"], ["-", "Zoom out"], ["0", "As drawn"]]) {
+      const made = button(text, keys[text]);
+      made.setAttribute("aria-label", words);
+      bar.append(made);
+    }
+    plot.closest("figure").querySelector("figcaption").append(bar);
+  }
+
+  const arrows = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] };
+  const within = (value, count) => Math.min(count - 1, Math.max(0, value));
+  const span = (place, count, length) => {
+    const first = Math.floor(place * length / count);
+    const last = Math.floor((place + 1) * length / count) - 1;
+    return last > first ? `${first} to ${last}` : `${first}`;
+  };
+
+  // A heat map: the pointer and the arrow keys read out the error of a cell.
+  for (const map of document.querySelectorAll(".cells")) {
+    const { values, rows, rowCount, columns, columnCount } = map.dataset;
+    const grid = JSON.parse(values);
+    const cursor = map.querySelector(".cursor");
+    const readout = map.closest("figure").querySelector(".readout");
+    let at = null;
+    const show = (y, x) => {
+      at = [within(y, grid.length), within(x, grid[0].length)];
+      cursor.setAttribute("y", at[0]);
+      cursor.setAttribute("x", at[1]);
+      const down = rows ? `${rows} ${span(at[0], grid.length, rowCount)}, ` : "";
+      readout.textContent = `${down}${columns} ${span(at[1], grid[0].length, columnCount)}: largest error ${grid[at[0]][at[1]]}`;
+    };
+    map.addEventListener("pointermove", (event) => {
+      const box = map.getBoundingClientRect();
+      show(Math.floor((event.clientY - box.top) / box.height * grid.length), Math.floor((event.clientX - box.left) / box.width * grid[0].length));
+    });
+    map.addEventListener("keydown", (event) => {
+      const step = arrows[event.key];
+      if (!step) return;
+      event.preventDefault();
+      show(...(at ? [at[0] + step[0], at[1] + step[1]] : [0, 0]));
+    });
+  }
+
+  // A canvas being un-masked: the same for its cells; the other side's cell is marked with it.
+  for (const section of document.querySelectorAll("section")) {
+    const sides = [...section.querySelectorAll(".steps")];
+    const cells = (side) => [...side.querySelectorAll("tr")].map((row) => [...row.querySelectorAll("td")]);
+    let at = null;
+    const show = (y, x) => {
+      const first = cells(sides[0]);
+      at = [within(y, first.length), within(x, first[0].length)];
+      for (const side of sides) {
+        side.querySelector(".here")?.classList.remove("here");
+        const cell = cells(side)[at[0]]?.[at[1]];
+        if (!cell) continue;
+        cell.classList.add("here");
+        side.querySelector(".readout").textContent = cell.title;
+      }
+    };
+    for (const side of sides) {
+      side.addEventListener("pointerover", (event) => {
+        const cell = event.target.closest("td");
+        if (cell) show(cell.parentElement.rowIndex, cell.cellIndex - 1);
+      });
+      side.querySelector(".scroll").addEventListener("keydown", (event) => {
+        const step = arrows[event.key];
+        if (!step) return;
+        event.preventDefault();
+        show(...(at ? [at[0] + step[0], at[1] + step[1]] : [0, 0]));
+        side.querySelector(".here")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+      });
+    }
+  }
 })();
