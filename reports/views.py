@@ -187,7 +187,8 @@ def _in_words(found: Tally) -> str:
     if all(kind(v.gate) == "exact" and v.status is Status.PASS for v in judged):
         return (
             f"Nothing differs: each of the {len(judged)} tensors compared is bit for bit the oracle's, "
-            f"over {_count(len(found.cases), 'case')} and {_count(len(found.occurrences), 'occurrence')}."
+            f"over {_count(len({v.case for v in judged}), 'case')} and "
+            f"{_count(len({v.occurrence for v in judged}), 'occurrence')}."
         )
     return "No verdict here came with differing elements."
 
