@@ -51,6 +51,13 @@ def tests(session: nox.Session) -> None:
 
 
 @nox.session
+def mutate(session: nox.Session) -> None:
+    """Plant every catalogued bug in the port, in memory, and fail unless each is caught where it was made."""
+    _install(session)
+    session.run("harness", "mutate", *session.posargs)
+
+
+@nox.session
 def tests_torch(session: nox.Session) -> None:
     """Run the tests that compare MetaDiffusion with PyTorch and transformers. Arguments go to pytest."""
     _install(session, "torch", "test")

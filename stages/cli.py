@@ -1,4 +1,4 @@
-"""The command line: `harness list|run|dump|goldens|report|doctor`.
+"""The command line: `harness list|run|dump|goldens|report|mutate|doctor`.
 
 Exit codes: 0 every verdict PASS; 1 a FAIL, LOCKED or INCONCLUSIVE; 2 usage; 3 STALE or missing golden; 4 ERROR.
 """
@@ -21,7 +21,7 @@ from goldens.errors import GoldenError
 from reports import html, text
 from reports.verdict import Status, Verdict, exit_code, summarize
 
-from . import view
+from . import mutate_cli, view
 from .asked import per_model, table_of
 from .errors import HarnessError, UsageError
 from .places import CACHE, COMMITTED, LOCAL, MODELS, PAGES, golden_path
@@ -144,6 +144,9 @@ def _document(answers: list[Answer], verdicts: list[Verdict]) -> dict[str, Any]:
         "verdicts": [row.to_json() for row in verdicts],
         "summary": {str(status): count for status, count in summarize(verdicts).items()},
     }
+
+
+main.add_command(mutate_cli.command)
 
 
 @main.command("list")

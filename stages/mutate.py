@@ -1,8 +1,7 @@
-"""Who catches which planted bug: each is planted in a process of its own, and the tables are judged until one objects."""
+"""Who catches which planted bug: each is planted in a process of its own, and stages are judged until one objects."""
 
 import importlib
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -64,8 +63,8 @@ class Found:
             "occurrence": row.occurrence if row else "",
             "mode": row.mode if row else "",
             "case": row.case if row else ", ".join(self.mutant.cases),
-            "value": row.value if row else None,
-            "bound": row.bound if row else None,
+            "value": row.to_json()["value"] if row else None,
+            "bound": row.to_json()["bound"] if row else None,
             "status": self.status,
             "math": self.mutant.math,
             "note": self.note or (row.note if row else ""),
@@ -264,4 +263,4 @@ def save(report: Report, path: Path = CACHE / "mutants.json") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         json.dump(report.document(), file, indent=1)
-    os.replace(file.name, path)
+    Path(file.name).replace(path)
