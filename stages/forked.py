@@ -1,6 +1,6 @@
-"""Work in processes of their own, each with a time limit: forked from this one, so that nothing is imported twice.
+"""Work in processes of their own, each with a time limit.
 
-The parent must not have computed anything with MLX: its threads do not survive a fork.
+They are forked from a server that has imported everything and computed nothing: MLX's threads do not survive a fork.
 """
 
 import multiprocessing
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkProcess
+from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
 
 from .planted import PlantingError
@@ -31,25 +31,30 @@ class Lost:
 @dataclass
 class _Running:
     index: int
-    process: ForkProcess
+    process: ForkServerProcess
     pipe: Connection
     until: float
 
 
-def each(work: Sequence[Callable[[], Any]], seconds: float, workers: int | None = None) -> Iterator[tuple[int, Any]]:
+def each(
+    work: Sequence[Callable[[], Any]], seconds: float, imports: Sequence[str] = (), workers: int | None = None
+) -> Iterator[tuple[int, Any]]:
     """Do everything, a few at a time, and give (its number, its result or `Lost`) as each ends.
 
     Args:
-        work: Functions without arguments; what they return is pickled.
+        work: Functions without arguments; they and what they return are pickled.
         seconds: How long each may take.
+        imports: Modules that the server imports for all; those of the first call hold for the process' life.
         workers: How many at a time; one a CPU if not given.
     """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(imports))
     waiting = list(enumerate(work))[::-1]
     running: list[_Running] = []
     try:
         while waiting or running:
             while waiting and len(running) < (workers or os.cpu_count() or 1):
-                running.append(_start(*waiting.pop(), seconds))
+                running.append(_start(context, *waiting.pop(), seconds))
             patience = max(0.0, min(one.until for one in running) - time.monotonic())
             ready = wait([one.pipe for one in running], timeout=patience)
             for one in [one for one in running if one.pipe in ready or time.monotonic() >= one.until]:
@@ -60,8 +65,7 @@ def each(work: Sequence[Callable[[], Any]], seconds: float, workers: int | None 
             one.process.kill()
 
 
-def _start(index: int, job: Callable[[], Any], seconds: float) -> _Running:
-    context = multiprocessing.get_context("fork")
+def _start(context: ForkServerContext, index: int, job: Callable[[], Any], seconds: float) -> _Running:
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_child, args=(job, theirs), daemon=True)
     process.start()

@@ -19,12 +19,13 @@ from .cases import plan
 from .errors import HarnessError
 from .forked import Lost, each
 from .judge import Judge, said
-from .places import CACHE
+from .places import CACHE, MODELS
 from .planted import Mutant, plant
 from .shelf import Question, Shelf
 from .spec import Table
 
 SECONDS = 120.0  # that one mutant may take: the slowest needs 10
+IMPORTS = (__name__, *(f"port.{model}.{module}" for model in MODELS for module in ("cuts", "taps")))
 LOADING = "weights"  # where a port belongs that refuses to open its checkpoint
 OBJECTS = (Status.FAIL, Status.ERROR)
 
@@ -157,11 +158,14 @@ def judge_port(
 
 
 def _one(
-    table: Table, mutant: Mutant | None, goldens: tuple[tuple[str, str], ...], question: Question, here: dict[str, str]
+    model: str, mutant: Mutant | None, goldens: tuple[tuple[str, str], ...], question: Question, here: dict[str, str]
 ) -> tuple[Verdict | None, Verdict | None, str]:
     """In a child: the first objection, else the nearest to one at the expected stage; and the tier."""
+    table = table_of(model)
+    sides.cuts("port", model)
+    sides.taps("port", model)
     if mutant is not None:
-        plant(table.model, mutant)
+        plant(model, mutant)
     near: Verdict | None = None
     tier = ""
     for stage, rows in judge_port(table, goldens, question, here):
@@ -179,10 +183,6 @@ def _room(row: Verdict) -> float:
     return -1.0 if row.value is None or row.bound is None else row.value / row.bound if row.bound else row.value
 
 
-def _here() -> dict[str, str]:
-    return canary.canary()
-
-
 def run(
     asked: dict[str, tuple[Mutant, ...]],
     tier: str | None = None,
@@ -195,20 +195,17 @@ def run(
         HarnessError: a golden is missing, or somebody objects to the port as it is.
     """
     start = time.perf_counter()
-    for model in asked:
-        sides.cuts("port", model)
-        sides.taps("port", model)
     question = Question(tier=tier)
-    ((_, here),) = each([_here], seconds)
+    ((_, here),) = each([canary.canary], seconds, IMPORTS)
     if isinstance(here, Lost):
         raise HarnessError(f"the canary of this machine's numeric backend gave nothing: {here.why}")
     report = Report(tier or "exact")
     tiers = _control(asked, question, here, progress, seconds)
     report.tier = ", ".join(sorted(tiers)) if tier is None else tier
     todo = [(model, mutant) for model, mutants in asked.items() for mutant in mutants]
-    work = [partial(_one, table_of(model), one, one.goldens, _for(model, question), here) for model, one in todo]
+    work = [partial(_one, model, one, one.goldens, _for(model, question), here) for model, one in todo]
     results: dict[int, Found] = {}
-    for index, result in each(work, seconds):
+    for index, result in each(work, seconds, IMPORTS):
         results[index] = _found(*todo[index], result)
         progress(f"{len(results)} of {len(todo)} mutants: {todo[index][1].name}")
     report.found = [results[i] for i in range(len(todo))]
@@ -239,9 +236,9 @@ def _control(
 ) -> set[str]:
     """The port as it is on every golden that a mutant is asked about; gives the tiers in force."""
     todo = [(model, pair) for model, ones in asked.items() for pair in sorted({p for one in ones for p in one.goldens})]
-    work = [partial(_one, table_of(model), None, (pair,), _for(model, question), here) for model, pair in todo]
+    work = [partial(_one, model, None, (pair,), _for(model, question), here) for model, pair in todo]
     tiers: set[str] = set()
-    for index, result in each(work, seconds):
+    for index, result in each(work, seconds, IMPORTS):
         model, pair = todo[index]
         where = f"{model} on {'/'.join(pair)}"
         progress(f"the port as it is: {where}")

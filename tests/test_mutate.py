@@ -2,10 +2,11 @@
 
 import json
 import os
-import sys
 import time
 from collections import Counter
 from dataclasses import replace
+from functools import partial
+from operator import truediv
 
 import pytest
 from harness import harness
@@ -19,7 +20,7 @@ from stages.places import MODELS
 from stages.planted import Mutant, PlantingError, plant
 
 CAUGHT = Mutant(
-    "no router scale", "router", "moe.Router.scores", " * self.scale.array", "", "Not weighted.", ("experts",)
+    "no router scale", "router", "moe.Router.scores", " * self.scale.array", "", "Not weighted.", ("short",)
 )
 EQUAL = replace(CAUGHT, name="the same", old=" * self.scale.array", new=" * (self.scale.array)")
 
@@ -89,14 +90,14 @@ def test_one_that_does_not_fit(call, only):
     only(replace(CAUGHT, old="self"), CAUGHT)
     said = call("mutate", "--json")
     assert (said.code, statuses(said)) == (4, ["ERROR", "CAUGHT"])
-    assert "stands 6 times" in said.document["mutants"][0]["note"]
+    assert "stands 5 times" in said.document["mutants"][0]["note"]
 
 
 def test_one_that_hangs(call, only):
     only(replace(CAUGHT, new=" * self.scale.array * [None for _ in iter(int, 1)]"), CAUGHT)
-    said = call("mutate", "--json", "--seconds", "6")
+    said = call("mutate", "--json", "--seconds", "10")
     assert (said.code, statuses(said)) == (4, ["ERROR", "CAUGHT"])
-    assert "no result after 6 s" in said.document["mutants"][0]["note"]
+    assert "no result after 10 s" in said.document["mutants"][0]["note"]
 
 
 def test_one_that_ends_its_process(call, only):
@@ -108,12 +109,14 @@ def test_one_that_ends_its_process(call, only):
 
 def test_a_port_that_is_objected_to_refuses_the_run(call, only, monkeypatch):
     only(CAUGHT)
-    one = mutate._one
 
-    def broken(table, mutant, *rest):
-        return one(table, mutant or CAUGHT, *rest)
+    def broken(work, *rest):
+        jobs = [
+            partial(job.func, job.args[0], CAUGHT, *job.args[2:]) if isinstance(job, partial) else job for job in work
+        ]
+        return each(jobs, *rest)
 
-    monkeypatch.setattr(mutate, "_one", broken)
+    monkeypatch.setattr(mutate, "each", broken)
     said = call("mutate")
     assert said.code == 4
     assert "objects to the port as it is" in said.error
@@ -124,7 +127,7 @@ def test_a_port_that_is_objected_to_refuses_the_run(call, only, monkeypatch):
     [
         ({"where": "moe.Router.score"}, "defines no|there is no"),
         ({"where": "nowhere.Router.scores"}, "there is no"),
-        ({"old": "self"}, "stands 6 times"),
+        ({"old": "self"}, "stands 5 times"),
         ({"old": "nothing of it"}, "stands 0 times"),
         ({"new": " * ("}, "no Python"),
         ({"where": "model.DiffusionGemma.absent"}, "there is no"),
@@ -158,11 +161,12 @@ def test_nobody_is_asked(call, only):
 
 
 def test_work_in_processes():
-    found = dict(each([lambda: 1, lambda: 1 // 0, lambda: sys.exit(3), lambda: time.sleep(60), os.getpid], 2.0))
+    jobs = [partial(int, "1"), partial(truediv, 1, 0), partial(os._exit, 3), partial(time.sleep, 60), os.getpid]
+    found = dict(each(jobs, 8.0))
     assert found[0] == 1
-    assert found[1] == Lost("ZeroDivisionError: integer division or modulo by zero")
+    assert found[1] == Lost("ZeroDivisionError: division by zero")
     assert "died with code 3" in found[2].why
-    assert "no result after 2 s" in found[3].why
+    assert "no result after 8 s" in found[3].why
     assert found[4] != os.getpid()
 
 
