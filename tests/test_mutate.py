@@ -143,7 +143,7 @@ def test_unfit(change, said):
     [
         ((CAUGHT, CAUGHT), "two mutants"),
         ((replace(CAUGHT, stage="nowhere"),), "expects the stage"),
-        ((replace(CAUGHT, cases=("nothing",)),), "asks the case"),
+        ((replace(CAUGHT, stage="rope", cases=("nothing",)),), "asks the case"),
     ],
 )
 def test_tables_are_checked(monkeypatch, mutants, said):
