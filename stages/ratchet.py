@@ -67,12 +67,14 @@ def lost(report: Report) -> list[str]:
 
 
 def invisible(report: Report) -> Iterator[str]:
-    """Mutants that the portable tier cannot see, with the size of what they change there, in units of the bound."""
+    """Mutants that the portable tier cannot see, with the size of what they change, and those that it sees late."""
     for one in report.found:
         if one.status == "SURVIVED":
             row = one.verdict
             size = "" if row is None else f"{row.tensor} {row.value} of {row.bound} at {row.stage}"
             yield f"INVISIBLE: {_name(one)}: {size}"
+        elif one.status == "ELSEWHERE":
+            yield f"LATER: {_name(one)}: not at {one.mutant.stage}, where it was made, but at {one.caught_at}"
 
 
 def record(report: Report) -> None:
