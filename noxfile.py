@@ -6,10 +6,12 @@ Environments are kept between calls; one is filled again only when `pyproject.to
 
 from __future__ import annotations
 
+import ctypes.util
 import hashlib
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,8 @@ import nox
 ROOT = Path(__file__).parent
 LOCAL = "goldens/local"
 ORACLES = {"diffusion_gemma": "oracle", "metadiffusion": "torch"}  # the extra that brings each model's oracle
+# Cases whose goldens hold tensors; those of whole generations also hold digests, which another backend never meets.
+OTHER_BACKEND = ("text", "short", "window", "long", "padded", "blocks", "experts", "overlay")
 PINS = ("pyproject.toml", ".ci/constraints.txt")
 
 nox.needs_version = ">=2024.4"
@@ -48,6 +52,27 @@ def tests(session: nox.Session) -> None:
     """Run the project's own tests. Arguments go to pytest: `nox -s tests -- -k stage=moe`."""
     _install(session, "oracle", "test")
     session.run("pytest", *session.posargs)
+
+
+@nox.session
+def mutate(session: nox.Session) -> None:
+    """Plant every catalogued bug in the port, in memory, and fail unless each is caught where it was made."""
+    _install(session)
+    session.run("harness", "mutate", *session.posargs)
+
+
+@nox.session
+def portable(session: nox.Session) -> None:
+    """Judge the committed goldens on another numeric backend: Linux with OpenBLAS preloaded. Prints what differs.
+
+    By default the cases of the model's own stages; arguments go to `harness run` instead of these.
+    """
+    _install(session)
+    blas = ctypes.util.find_library("openblas")
+    if not sys.platform.startswith("linux") or blas is None:
+        session.error("it needs Linux and another BLAS than MLX brings along: apt-get install libopenblas0")
+    cases = [word for name in OTHER_BACKEND for word in ("--case", name)]
+    session.run("harness", "run", "--no-pages", *(session.posargs or cases), env={"LD_PRELOAD": blas})
 
 
 @nox.session

@@ -1,4 +1,4 @@
-"""The command line: `harness list|run|diff|dump|goldens|report|doctor`.
+"""The command line: `harness list|run|diff|dump|goldens|report|mutate|doctor`.
 
 Exit codes: 0 every verdict PASS; 1 a FAIL, LOCKED or INCONCLUSIVE; 2 usage; 3 STALE or missing golden; 4 ERROR.
 """
@@ -21,7 +21,7 @@ from goldens.errors import GoldenError
 from reports import bounds, html, text
 from reports.verdict import Status, exit_code
 
-from . import casefile, told, view
+from . import casefile, mutate_cli, told, view
 from .asked import per_model, table_of
 from .diff_cli import diff
 from .errors import HarnessError, UsageError
@@ -151,6 +151,9 @@ def run(
         if not as_json:
             click.echo(f"report: {index.relative_to(Path.cwd()) if index.is_relative_to(Path.cwd()) else index}")
     sys.exit(exit_code(verdicts))
+
+
+main.add_command(mutate_cli.command)
 
 
 @main.command("list")

@@ -18,7 +18,8 @@ PORT = ROOT / "port"
 BUILT = "#construction"
 CONSTRUCTORS = {"__init__", "__post_init__", "__new__"}
 PRODUCT = ("model", "generate")  # what a user of a port calls
-SHOWING = {"asked", "cli", "view", "dump", "errors", "regate", "told", "trajectory", "__init__"}
+PLANTING = {"forked", "mutate", "mutate_cli", "planted", "ratchet"}
+SHOWING = {"asked", "cli", "view", "dump", "errors", "regate", "told", "trajectory", "__init__"} | PLANTING
 
 
 class Executed:
