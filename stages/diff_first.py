@@ -9,6 +9,7 @@ from .diff_far import Far, far
 from .gates import Tensor
 from .oplog import Op, Operand, OpLog, Site, digest
 
+NEAR = 40  # operations before and after one, among which a function that does more shows itself
 REFUSED = (ValueError, RuntimeError, TypeError, IndexError)  # what MLX raises of operands that do not fit
 
 
@@ -158,10 +159,34 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
             todo += [one.op for one in ops[at].operands if one.op >= 0 and not sides.good(one.op)]
     sources = [i for i in sorted(bad) if not any(one.op in bad for one in ops[i].operands)]
     if sources:
-        return _explained(sides, sources[0])
+        # Two implementations may come to one value by other ways, masks and tables above all: an operation that
+        # both have, fed alike, says more than one that only the port has.
+        return _explained(sides, max(sources, key=lambda i: (_weight(sides, i), -i)))
     for name, end in ends.items():
         if end is not None and (j := _last(sides.oracle.ops, digest(outs[name][0]))) is not None:
             return _stopped(sides, name, end, j)
+    return _left_out(sides)
+
+
+def _weight(sides: Sides, i: int) -> int:
+    op, j = sides.port.ops[i], sides.mates.get(i)
+    mate = None if j is None else sides.oracle.ops[j]
+    if not op.operands:
+        return 0
+    if mate is None or mate.name != op.name:
+        return 1
+    return 3 if (mate.out.shape, mate.out.dtype) == (op.out.shape, op.out.dtype) else 2
+
+
+def _left_out(sides: Sides) -> First | None:
+    """Everything the port does is right, and the oracle does more: the first such operation, after what feeds it."""
+    paired = {j: i for i, j in sides.mates.items()}
+    for j, op in enumerate(sides.oracle.ops):
+        fed = [paired[one.op] for one in op.operands if one.op in paired]
+        if j not in paired and fed:
+            last = sides.port.ops[max(fed)]
+            why = f"after this the oracle goes on with {op.name} ({_line(op)}), which the port has not"
+            return First(_number(sides, max(fed)), last.sites[-1] if last.sites else None, last.sites, why)
     return None
 
 
@@ -187,7 +212,7 @@ def _explained(sides: Sides, i: int) -> First:
     parts = [_operands(sides, mine, like) for _, mine, like in differing]
     if again is not None and digest(again) == theirs.digest:
         made = [mine.op for _, mine, _ in differing if mine.op >= 0]
-        at = _between(sides.port.ops[made[0]].sites, op.sites) if made else _caller(op.sites)
+        at = _between(sides.port.ops[made[0]].sites, op.sites) if made else _caller(sides.port, i)
         why = f"{op.name} is the oracle's, but not what it is given: {'; '.join(parts)}"
     elif len(op.operands) != len(theirs.operands):
         why = f"{op.name} of {len(op.operands)} arrays, the oracle's of {len(theirs.operands)}"
@@ -233,15 +258,22 @@ def _between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:
     return found
 
 
-def _caller(path: tuple[Site, ...]) -> Site | None:
-    """The line outside the operation's own file that asked for it: what a shared module is given is not its fault."""
-    if not path:
-        return None
-    return next((site for site in reversed(path) if site.file != path[-1].file and not _cut(site)), path[-1])
-
-
-def _cut(site: Site) -> bool:
-    return site.file.endswith("cuts.py")
+def _caller(log: OpLog, i: int) -> Site | None:
+    """The line that asked for an operation: out of functions that do nothing else, a matrix's or a norm's own."""
+    path = log.ops[i].sites
+    for depth in range(len(path) - 1, 0, -1):
+        site, around = path[depth], path[:depth]
+        others = (log.ops[n].sites for n in range(max(i - NEAR, 0), min(i + NEAR, len(log.ops))) if n != i)
+        alike = [
+            one
+            for one in others
+            if one[:depth] == around
+            and [(o.file, o.function) for o in one[depth : depth + 1]] == [(site.file, site.function)]
+            and one[depth].line != site.line
+        ]
+        if alike or path[depth - 1].file.endswith("cuts.py"):
+            return site
+    return path[0] if path else None
 
 
 def _stopped(sides: Sides, name: str, i: int, j: int) -> First:
@@ -251,4 +283,4 @@ def _stopped(sides: Sides, name: str, i: int, j: int) -> First:
     lacking = [one for n, one in enumerate(sides.oracle.ops[: j + 1]) if n not in paired]
     more = ", ".join(f"{one.name} ({_line(one)})" for one in lacking[-3:]) or f"{theirs.name} ({_line(theirs)})"
     why = f"{name} is given out here, where the oracle goes on with {more}"
-    return First(_number(sides, i), _caller(op.sites), op.sites, why)
+    return First(_number(sides, i), _caller(sides.port, i), op.sites, why)

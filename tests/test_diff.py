@@ -5,6 +5,7 @@ import functools
 import importlib
 import inspect
 import json
+import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ from stages.asked import table_of
 from stages.cli import main
 from stages.diff import Bench, Opened, chosen
 from stages.diff_far import far
+from stages.places import ROOT
 from stages.shelf import Question
 
 TABLE = table_of("diffusion_gemma")
@@ -297,3 +299,13 @@ def test_the_command_says_it_in_text_and_in_json():
     unknown = CliRunner().invoke(main, ["diff", "layer", "77", "--case", "long"])
     assert unknown.exit_code == 2
     assert "encoder/layer=4 (long/bfloat16)" in unknown.output
+
+
+def test_opening_never_loads_both_sides_into_one_process():
+    asked = "from stages.cli import main\nimport sys\ntry:\n    main(['diff', 'layer', '4', '--case', 'long'])\n"
+    told = asked + "except SystemExit as end:\n    print({n.partition('.')[0] for n in sys.modules}, end.code)"
+    child = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, cwd=ROOT, check=True)
+    last = child.stdout.splitlines()[-1]
+    assert last.endswith(" 0")
+    assert "'port'" in last
+    assert not any(f"'{name}'" in last for name in ("oracle", "optiq", "torch", "mlx_lm"))
