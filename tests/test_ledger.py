@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports import ledger as module
@@ -32,6 +32,7 @@ def entry(key="k", count=3):
     )
 
 
+@settings(deadline=None)  # writes files: how long that takes is the disk's business
 @given(st.dictionaries(st.text(), st.builds(entry, st.text(), st.integers(0, 4)), max_size=4))
 def test_what_is_saved_is_what_is_loaded(tmp_path_factory, entries):
     path = tmp_path_factory.mktemp("ledger") / "ledger"

@@ -19,7 +19,7 @@ mutants = (
       "return self.t_min + (self.t_max - self.t_min) * (step / steps)",
       "return float(mx.array(self.t_min) + mx.array(self.t_max - self.t_min) * (mx.array(step) / steps))",
       "The schedule is computed in float32.", ("converging",), ("P07",)),
-    Mutant("confidence of the best token", "denoise_canvas", "samplers.token_confidence",
+    Mutant("confidence of the best token", "token_confidence", "samplers.token_confidence",
       "mx.take_along_axis(logits_BCV, tokens_BC[..., None], axis=-1).squeeze(-1)", "mx.max(logits_BCV, axis=-1)",
       "A drawn token is judged by the best one's probability.", ("shown",)),
     Mutant("confidence by softmax", "token_confidence", "samplers.token_confidence",
@@ -142,7 +142,7 @@ mutants = (
       "The last soft token stands first.", ("answers",)),
     Mutant("pictures not seen ahead in a generation", "generate_image", "generate.prefill",
       "sight.features, sight.types", "sight.features, None",
-      "Soft tokens see only those before them.", ("answers",), ("B28", "M32")),
+      "Soft tokens see only those before them.", ("answers-three/bfloat16",), ("B28", "M32")),
     Mutant("pictures left out of the prompt", "generate_image", "generate.prefill",
       "if sight is not None:", "if False:", "The placeholders are read as padding.", ("answers",)),
 )  # fmt: skip
