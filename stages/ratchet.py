@@ -57,13 +57,19 @@ def unreasoned() -> list[str]:
 
 
 def lost(report: Report) -> list[str]:
-    """Mutants that the portable tier caught when it was recorded, and at that stage no longer catches."""
+    """Mutants that the portable tier caught when it was recorded, and no longer catches there or before."""
     held = committed()["mutants"]
     return [
-        f"LOST: {_name(one)} was caught at {held[_name(one)]['at']}, now at {one.caught_at or 'no stage'}"
+        f"LOST: {_name(one)} was caught at {before}, now at {one.caught_at or 'no stage'}"
         for one in report.found
-        if held.get(_name(one), {}).get("at") and held[_name(one)]["at"] != one.caught_at
+        if (before := held.get(_name(one), {}).get("at")) and one.caught_at not in _until(one.model, before)
     ]
+
+
+def _until(model: str, stage: str) -> list[str]:
+    """The stages of a table up to this one; only this one where it is no stage of it any more."""
+    names = [one.name for one in table_of(model).stages]
+    return names[: names.index(stage) + 1] if stage in names else [stage]
 
 
 def invisible(report: Report) -> Iterator[str]:

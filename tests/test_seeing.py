@@ -9,7 +9,6 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
-from mutation import TABLE
 from PIL import Image
 
 from goldens.nano.shapes import COLOURS, SHAPES, Shape, plain, shapes
@@ -27,11 +26,13 @@ from port.diffusion_gemma.tokens import Tokens
 from port.diffusion_gemma.train_tower import train_tower
 from port.errors import PortError
 from reports.verdict import Status
+from stages.asked import table_of
 from stages.cases import plan
 from stages.judge import Judge
 from stages.places import COMMITTED, checkpoint_path, golden_path
 
 ROOT = Path(__file__).resolve().parent.parent
+TABLE = table_of("diffusion_gemma")
 TRAINED = checkpoint_path("nano-trained")
 SHORT = Options(max_tokens=12, max_canvas=12, steps=8)
 Patch = pytest.MonkeyPatch
