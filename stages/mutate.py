@@ -255,8 +255,9 @@ def _control(
     return tiers
 
 
-def save(report: Report, path: Path = CACHE / "mutants.json") -> None:
-    """Keep a report where pages look for it, whole or not at all."""
+def save(report: Report, folder: Path | None = None) -> None:
+    """Keep a report where pages look for it, beside the ledger, whole or not at all."""
+    path = (folder or CACHE) / "mutants.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile("w", dir=path.parent, delete=False) as file:
         json.dump(report.document(), file, indent=1)

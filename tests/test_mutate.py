@@ -45,14 +45,12 @@ def statuses(said):
 
 
 def test_all_are_caught_where_they_belong(tmp_path):
-    start = time.perf_counter()
     report = mutate.run({model: mutate.mutants_of(model) for model in MODELS})
     wrong = [one.to_json() for one in report.found if one.status != "CAUGHT"]
     assert not wrong
     assert report.exit_code == 0
-    assert time.perf_counter() - start < 600  # 5 minutes with two idle processors
-    mutate.save(report, tmp_path / "kept.json")
-    kept = json.loads((tmp_path / "kept.json").read_text())
+    mutate.save(report, tmp_path)
+    kept = json.loads((tmp_path / "mutants.json").read_text())
     assert kept == report.document()
     assert len(kept["mutants"]) == len(report.found) > 150
 
