@@ -74,8 +74,9 @@ class TestCheckpoint:
             assert np.isfinite(values).all(), name
             assert values.size == 1 or values.std() > 0.05 * np.abs(values).mean(), name
             if values.ndim == 1:
-                # A taught value may round to 1 by chance: bfloat16 has 128 between 1 and 2.
-                assert np.mean((values == 0.0) | (values == 1.0)) < 0.05, name
+                neutral = int(np.sum((values == 0.0) | (values == 1.0)))
+                # The tower's vectors have 64 values: two that round to 1 by chance are over 2% already.
+                assert neutral < 0.02 * values.size or (file not in SHARDS and neutral <= 2), name
 
     def test_scalars_of_encoder_and_decoder_differ(self) -> None:
         held = {name: tensor for file in SHARDS for name, tensor in tensors(TRAINED, file).items()}
