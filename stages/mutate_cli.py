@@ -44,7 +44,7 @@ def command(
     seconds: float,
     as_json: bool,
 ) -> None:
-    """Plant every catalogued bug in the port, in memory, and say who catches it."""
+    """Plant the bugs of the tables in the port, in memory, and say who catches each."""
     whole = not (model or stages or names)
     if record and (tier != "portable" or not whole):
         raise UsageError(f"--record keeps what the portable tier catches of all mutants: {ratchet.RENEW}")
