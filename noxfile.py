@@ -56,7 +56,7 @@ def tests(session: nox.Session) -> None:
 
 @nox.session
 def mutate(session: nox.Session) -> None:
-    """Plant the bugs of the tables in the port, in memory, and fail unless each is caught where its table expects it."""
+    """Plant the bugs of the tables in memory, and fail unless each is caught where its table expects it."""
     _install(session)
     session.run("harness", "mutate", *session.posargs)
 
