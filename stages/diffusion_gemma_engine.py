@@ -7,10 +7,16 @@ oracle's canvas) and `canvas=0/free`; `whole`; `made/...` on hand-made inputs; a
 
 from .decisions import Decisions, Left, between_best
 from .gates import Exact, Within
+from .margins import of_argmax, of_budget, of_stopping, of_threshold
 from .spec import Case, Generation, Out, Stage
 
 SAME = Exact(because="no arithmetic: the same bytes on every backend")
-DECIDED = Decisions(0, because="decided on the oracle's own floats, so no rounding can excuse another choice")
+CHOICE = "decided on the oracle's own floats, so no rounding can excuse another choice"
+DECIDED = Decisions(0, because=CHOICE)
+BEST_TOKEN = Decisions(0, because=CHOICE, margins=of_argmax)
+SURE = Decisions(0, because=CHOICE, margins=of_threshold)
+CERTAIN = Decisions(0, because=CHOICE, margins=of_budget)
+FINISHED = Decisions(0, because=CHOICE, margins=of_stopping)
 ONE_OP = Within(
     3, because="one rounding chain as long as the oracle's: another backend's order of sums may cost as much again"
 )
@@ -47,13 +53,13 @@ stages = (
     Stage(
         "accept_confidence",
         {"confidence": "B C", "unrevealed": "B C", "threshold": "", "last": ""},
-        {"accepted": Out("B C", portable=DECIDED)},
+        {"accepted": Out("B C", portable=SURE)},
         after=("token_confidence",),
     ),
     Stage(
         "accept_entropy",
         {"entropy": "B C", "bound": ""},
-        {"accepted": Out("B C", portable=DECIDED)},
+        {"accepted": Out("B C", portable=CERTAIN)},
         after=("token_entropy",),
     ),
     Stage(
@@ -64,7 +70,7 @@ stages = (
     Stage(
         "stopping",
         {"argmax": "B C", **LOGITS, "history": "h B C", "stability": "", "confidence": ""},
-        {"stop": Out("", portable=DECIDED), "history": Out("h B C", portable=SAME)},
+        {"stop": Out("", portable=FINISHED), "history": Out("h B C", portable=SAME)},
         after=("token_entropy",),
     ),
     Stage(
@@ -78,7 +84,10 @@ stages = (
             "drawn": "B C",
             "options": "byte",
         },
-        {name: Out("B C", portable=DECIDED) for name in ("argmax", "accepted", "canvas", "draft", "revealed")},
+        {
+            "argmax": Out("B C", portable=BEST_TOKEN),
+            **{name: Out("B C", portable=DECIDED) for name in ("accepted", "canvas", "draft", "revealed")},
+        },
         after=("accept_confidence", "accept_entropy", "renoise"),
     ),
     Stage(

@@ -138,6 +138,8 @@ def _closest(stage: Stage, tensor: str, out: Out, held: Held, verdicts: Found) -
         for flat in np.argsort(margin.distance, axis=None, kind="stable")[:CLOSEST]:
             index = np.unravel_index(int(flat), margin.distance.shape)
             distance = float(margin.distance[index])
+            if not np.isfinite(distance):  # nothing was decided there
+                continue
             yield NearTie(
                 model=held.golden.manifest["model"],
                 stage=stage.name,
