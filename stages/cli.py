@@ -7,8 +7,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from .asked import per_model, table_of
 from .diff_cli import diff
 from .errors import HarnessError, UsageError
 from .places import CACHE, COMMITTED, LOCAL, MODELS, PAGES, golden_path
+from .progress import progress
 from .run import Run
 from .shelf import Question
 
@@ -88,17 +88,6 @@ def main() -> None:
     """Hold a port to its oracle, stage by stage."""
 
 
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """What is being done now, on a terminal; nothing elsewhere."""
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _message: None
-        return
-    with console.status("starting") as status:
-        yield status.update
-
-
 @main.command()
 @click.argument("stages", nargs=-1, metavar="[STAGE]...")
 @ONE_MODEL
@@ -133,9 +122,9 @@ def run(
     modes = (mode,) if mode else ("forced", "free")
     asked = per_model(model, Question(stages, cases, computes, goldens, checkpoint, tier, modes, again))
     answers = []
-    with _progress() as progress, redirect_stdout(sys.stderr):  # whatever the port prints is no part of the answer
+    with progress() as say, redirect_stdout(sys.stderr):  # whatever the port prints is no part of the answer
         try:
-            answers = [Run(table, question, progress).answer() for table, question in asked]
+            answers = [Run(table, question, say).answer() for table, question in asked]
         except SystemExit as left:
             raise HarnessError(f"the port ended the process, with code {left.code}, while it was loaded") from left
     found = [view.report(table, answer, q) for (table, q), answer in zip(asked, answers, strict=True)]
@@ -220,8 +209,8 @@ def dump(
     folder = COMMITTED if committed else out
     changed: list[str] = []
     sizes: dict[str, int] = {}
-    with _progress() as progress, tempfile.TemporaryDirectory() as aside:
-        oracle = recorder.Recorder(table, progress)
+    with progress() as say, tempfile.TemporaryDirectory() as aside:
+        oracle = recorder.Recorder(table, say)
         for case, compute in recorder.wanted(table, cases, computes):
             target = Path(aside) if check else folder
             target.mkdir(parents=True, exist_ok=True)

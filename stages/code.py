@@ -21,7 +21,11 @@ PRODUCT = ("model", "generate")  # what a user of a port calls
 OPENING = {f"diff_{part}" for part in ("align", "bisect", "cli", "far", "first", "record", "show", "shrink")}
 OPENING |= {"diff", "oplog", "oplog_child", "loose"}
 PLANTING = {"forked", "mutate", "mutate_cli", "planted", "ratchet"}
-SHOWING = {"asked", "cli", "view", "dump", "errors", "regate", "told", "trajectory", "__init__"} | OPENING | PLANTING
+SHOWING = (
+    {"asked", "cli", "view", "dump", "errors", "regate", "told", "trajectory", "progress", "__init__"}
+    | OPENING
+    | PLANTING
+)
 
 
 class Executed:

@@ -2,8 +2,6 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import click
 from rich.console import Console
@@ -15,16 +13,7 @@ from . import mutate, ratchet
 from .errors import UsageError
 from .places import MODELS
 from .planted import Mutant
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda _message: None
-        return
-    with console.status("starting") as status:
-        yield status.update
+from .progress import progress
 
 
 @click.command("mutate")
@@ -51,8 +40,8 @@ def command(
     asked = {one: _chosen(mutate.mutants_of(one), stages, names) for one in ([model] if model else MODELS)}
     if not any(asked.values()):
         raise UsageError("no mutant is asked for: the stages and names given have none. See all with: harness mutate")
-    with _progress() as progress:
-        report = mutate.run({one: mutants for one, mutants in asked.items() if mutants}, tier, progress, seconds)
+    with progress() as say:
+        report = mutate.run({one: mutants for one, mutants in asked.items() if mutants}, tier, say, seconds)
     if whole and tier != "portable":
         mutate.save(report)
     lost = ratchet.lost(report) if tier == "portable" else []
