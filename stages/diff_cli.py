@@ -112,8 +112,8 @@ def _shrunk(table: Table, held: Held, stage: str, load: Any, out: Path | None) -
     casefile.write(path, table.model, small)
     facts = small.facts()
     shown = [
-        f"{held.name} shrunk to {len(small.ids)} tokens in {shrinker.tried} tries; {stage} is still the first to fail",
-        *(f"  {name}: {facts[name]}" for name in ("ids", "canvas", "blocks", "padding", "chunks") if facts.get(name)),
+        f"{held.name} shrunk in {shrinker.tried} tries; {stage} is still the first to fail; what is left of it:",
+        *(f"  {name}: {facts[name]}" for name in shrinking.SHRINKS if facts.get(name)),
         f"written to {path}; record it with: harness dump --case {path}",
         f"then: harness diff {stage} --case {path}",
     ]

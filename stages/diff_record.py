@@ -1,6 +1,6 @@
-"""Record whatever cases are asked for, one a line, from one loaded oracle: `python -m stages.diff_record MODEL DTYPE`.
+"""Record whatever cases are asked for, one a line, from one loaded oracle: `python -m stages.diff_record MODEL DTYPE TIER`.
 
-A line holds a case's file and a folder, with a tab between them. The answer is a line of JSON: {"recorded": true}, or
+The tier is the one they will be judged in: only the portable one asks for the oracle's rounding. A line holds a case's file and a folder, with a tab between them. The answer is a line of JSON: {"recorded": true}, or
 false and why where the oracle refuses the case.
 """
 
@@ -15,7 +15,7 @@ from .dump import Recorder
 from .errors import HarnessError
 
 
-def main(model: str, compute: str) -> None:
+def main(model: str, compute: str, tier: str) -> None:
     """Answer every line of standard input."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what the oracle prints is no answer
@@ -24,7 +24,7 @@ def main(model: str, compute: str) -> None:
         file, folder = line.rstrip("\n").split("\t")
         _, case = casefile.read(Path(file))
         try:
-            recorder.record(case, compute, Path(folder), full=False)
+            recorder.record(case, compute, Path(folder), full=False, rounding=tier == "portable")
             answer = {"recorded": True, "why": ""}
         except HarnessError:
             raise  # the cuts or the table are wrong, whatever the case

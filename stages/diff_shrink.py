@@ -26,6 +26,7 @@ from .shelf import Question, Shelf
 from .spec import Case, Table
 
 LISTS = ("ids", "texts", "chats", "assignments", "overlays", "generations", "pictures")
+SHRINKS = (*LISTS, "canvas", "blocks", "padding", "chunks", "made")
 Fails = Callable[[Case], bool]
 
 
@@ -89,8 +90,11 @@ class Shrinker:
         key = json.dumps(case.facts())
         if key not in self._known:
             self.tried += 1
+            names = [row.name for row in self.table.stages]
+            later = names[names.index(stage) + 1 :]
+            asked = replace(case, leave=tuple(dict.fromkeys((*case.leave, *later))))
             with tempfile.TemporaryDirectory() as folder:
-                self._known[key] = self._judged(case, stage, Path(folder)) if self.record(case, Path(folder)) else ""
+                self._known[key] = self._judged(asked, stage, Path(folder)) if self.record(asked, Path(folder)) else ""
         return self._known[key]
 
     def _judged(self, case: Case, stage: str, folder: Path) -> str:
@@ -201,9 +205,9 @@ def _minimal(items: Sequence[Any], fails: Callable[[Sequence[Any]], bool]) -> Se
 
 
 @contextmanager
-def recorder(model: str, compute: str) -> Iterator[Callable[[Case, Path], bool]]:
+def recorder(model: str, compute: str, tier: str | None = None) -> Iterator[Callable[[Case, Path], bool]]:
     """A process that records cases from the oracle, loaded once for all of them."""
-    command = [sys.executable, "-m", "stages.diff_record", model, compute]
+    command = [sys.executable, "-m", "stages.diff_record", model, compute, tier or "exact"]
     with (
         tempfile.TemporaryFile("w+") as said,
         subprocess.Popen(  # noqa: S603, our own module

@@ -59,8 +59,10 @@ class Recorder:
             self._models[key] = load(checkpoint, compute, *([kind] if kind else []))
         return self._models[key]
 
-    def record(self, case: Case, compute: str, folder: Path, *, full: bool) -> Path:
+    def record(self, case: Case, compute: str, folder: Path, *, full: bool, rounding: bool = True) -> Path:
         """Record one case in one compute dtype; returns the golden's path.
+
+        Without `rounding` no wide replay is made: such a golden is for the exact tier alone.
 
         The oracle runs through its public door with taps at the borders; each cut is then replayed on its tapped
         inputs and must give its tapped outputs bit for bit; a wide replay gives its rounding, forced and free.
@@ -84,7 +86,7 @@ class Recorder:
             _replay(self.table, self.cuts, model, tap)
 
         self.progress(f"{name}: wide replay")
-        yardsticks = _Wide(self, checkpoint, compute, todo)
+        yardsticks = _Wide(self, checkpoint, compute, todo) if rounding else None
         facts = manifest.collect(
             model=self.table.model,
             case=case.facts(),
@@ -99,7 +101,7 @@ class Recorder:
         path = golden_path(folder, self.table.model, case.name, compute)
         with store.writing(path, facts) as golden:
             for tap in kept:
-                deltas, noise = yardsticks.of(tap)
+                deltas, noise = yardsticks.of(tap) if yardsticks else ({}, {})
                 golden.put(tap.stage, tap.occurrence, ins=tap.ins, outs=tap.outs, wide=deltas, noise=noise)
         return path
 
