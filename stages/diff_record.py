@@ -1,7 +1,8 @@
-"""Record whatever cases are asked for, one a line, from one loaded oracle: `python -m stages.diff_record MODEL DTYPE TIER`.
+"""Record whatever cases are asked for, one a line, from one loaded oracle.
 
-The tier is the one they will be judged in: only the portable one asks for the oracle's rounding. A line holds a case's file and a folder, with a tab between them. The answer is a line of JSON: {"recorded": true}, or
-false and why where the oracle refuses the case.
+`python -m stages.diff_record MODEL DTYPE TIER`: the tier is the one that they will be judged in, as only the portable
+one asks for the oracle's rounding. A line holds a case's file and a folder, with a tab between them. The answer is a
+line of JSON: {"recorded": true}, or false and why where the oracle refuses the case.
 """
 
 import json
