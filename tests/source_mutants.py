@@ -70,7 +70,7 @@ def again(rows: list[Row]) -> tuple[dict[str, Any], list[Row]]:
 
 def judged(rows: list[Row], progress: Callable[[str], None]) -> Iterator[Row]:
     """The rows again, each with what kills it now."""
-    there = [row.edit for row in rows if _fits(row.edit)]
+    there = [row.edit for row in rows if fits(row.edit)]
     goldens, here = source_parity.controls(progress)
     killers = dict(source_parity.kill(there, goldens, here, progress))
     left = [edit for edit in there if not killers.get(edit)]
@@ -79,7 +79,8 @@ def judged(rows: list[Row], progress: Callable[[str], None]) -> Iterator[Row]:
         yield replace(row, killer=killers.get(row.edit, "") if row.edit in there else GONE)
 
 
-def _fits(edit: Edit) -> bool:
+def fits(edit: Edit) -> bool:
+    """Whether its lines still stand where they can be mutated."""
     try:
         edit.found((ROOT / edit.file).read_text(encoding="utf-8"))
     except (UnfitError, FileNotFoundError):

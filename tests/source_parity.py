@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import coverage
 from source_edits import ROOT, Edit, plant
 
 from goldens import canary
@@ -135,6 +134,8 @@ def _end(node: Any) -> int:
 
 
 def _control(model: str, case: str, compute: str, here: dict[str, str]) -> tuple[str, float, Lines]:
+    import coverage  # noqa: PLC0415 -- only who looks for killers needs it
+
     watch = coverage.Coverage(data_file=None, config_file=False, include=[f"{ROOT}/port/*"])
     start = time.perf_counter()
     watch.start()

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 
-from coverage import CoverageData
 from source_edits import ROOT, Edit
 from source_parity import Lines, functions, reaches
 
@@ -172,6 +171,8 @@ def _node(context: str) -> str:
 
 
 def _contexts(folder: Path, root: Path) -> dict[str, Lines]:
+    from coverage import CoverageData  # noqa: PLC0415 -- only who looks for killers needs it
+
     found: dict[str, Lines] = defaultdict(lambda: defaultdict(set))
     for path in folder.glob("data.*"):
         data = CoverageData(str(path))
