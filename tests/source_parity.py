@@ -9,7 +9,7 @@ import ast
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,7 @@ def reaches(edit: Edit, ran: Lines) -> bool:
     return bool(lines & wanted if wanted else lines)
 
 
+@cache
 def statement(edit: Edit) -> set[int]:
     """The lines of the innermost statement within a function that is mutated; none if it runs when it is imported."""
     text = (ROOT / edit.file).read_text(encoding="utf-8")

@@ -21,9 +21,11 @@ from queue import SimpleQueue
 from source_edits import ROOT, Edit
 from source_parity import Lines, functions, reaches
 
-ABOUT_THE_PORT = re.compile(r'^(from|import) port\b|"-m", "port"', re.MULTILINE)
+ABOUT_THE_PORT = re.compile(r'^(from|import) port\b|"-m", "port"|sides\.\w+\("port"', re.MULTILINE)
 OF_THE_HARNESS = {"test_diff.py", "test_diff_search.py"}  # they plant bugs in the port to see the harness find them
-LIMIT = 900.0  # seconds that one set of tests may take; the longest file takes a fifth of that
+LIMIT = 1800.0  # seconds that the unmutated tests of a file may take under coverage
+SLOWER = 3.0  # how many times as long as that the same tests may take with a mutation, besides START, before they hang
+START = 60.0
 QUIET = ("-q", "--no-header", "--tb=no", "-p", "no:cacheprovider")
 SETTINGS = """
 [run]
@@ -63,11 +65,11 @@ class Copy:
                 (folder / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, folder / name)
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def run(self, limit: float, *words: str) -> subprocess.CompletedProcess[str]:
         """Python on this copy; nothing compiled is kept, so that no mutation outlives its text.
 
         Raises:
-            subprocess.TimeoutExpired: it takes longer than LIMIT.
+            subprocess.TimeoutExpired: it takes longer than `limit` seconds.
         """
         env = {**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1"}
         command = (sys.executable, *words)
@@ -76,21 +78,21 @@ class Copy:
             start_new_session=True,
         ) as process:  # fmt: skip
             try:
-                out, _ = process.communicate(timeout=LIMIT)
+                out, _ = process.communicate(timeout=limit)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, 9)  # with the processes that a test started
                 raise
         return subprocess.CompletedProcess(command, process.returncode, out)
 
-    def failing(self, edit: Edit, tests: list[str]) -> str:
+    def failing(self, edit: Edit, tests: list[str], limit: float = LIMIT) -> str:
         """The first of these tests that fails with the mutation, or "time"; nothing if all pass."""
         path = self.folder / edit.file
         text = path.read_text(encoding="utf-8")
         path.write_text(edit.mutated(text), encoding="utf-8")
         try:
-            done = self.run("-m", "pytest", *QUIET, "-x", "-rfE", *tests)
+            done = self.run(limit, "-m", "pytest", *QUIET, "-x", "-rfE", *tests)
         except subprocess.TimeoutExpired:
-            return f"time: no result after {LIMIT:g} s"
+            return f"time: no result after {limit:.0f} s"
         finally:
             path.write_text(text, encoding="utf-8")
         if not done.returncode:
@@ -153,7 +155,9 @@ def _reach(copies: "SimpleQueue[Copy]", file: str) -> Reach:
             settings = Path(scratch) / "settings"
             settings.write_text(SETTINGS.format(data=f"{scratch}/data"))
             start = time.perf_counter()
-            done = copy.run("-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", *QUIET, f"tests/{file}")
+            done = copy.run(
+                LIMIT, "-m", "coverage", "run", f"--rcfile={settings}", "-m", "pytest", *QUIET, f"tests/{file}"
+            )
             if done.returncode:
                 raise RuntimeError(f"{file} fails on the port as it is:\n{done.stdout}")
             contexts = _contexts(Path(scratch), copy.folder)
@@ -186,16 +190,22 @@ def _contexts(folder: Path, root: Path) -> dict[str, Lines]:
     return found
 
 
-def _chosen(edit: Edit, reach: list[Reach]) -> list[list[str]]:
-    """First the tests by name, then the whole files."""
-    named = [test for one in reach for test, lines in one.tests.items() if reaches(edit, lines)]
-    whole = [one.file for one in reach if reaches(edit, one.rest)]
-    return [some for some in (named, whole) if some]
+def _chosen(edit: Edit, reach: list[Reach]) -> list[tuple[list[str], float]]:
+    """First the tests by name, then the whole files; with the seconds that each set may take."""
+    named, whole, limits = [], [], [START, START]
+    for one in reach:
+        if some := [test for test, lines in one.tests.items() if reaches(edit, lines)]:
+            named += some
+            limits[0] += SLOWER * one.seconds
+        if reaches(edit, one.rest):
+            whole.append(one.file)
+            limits[1] += SLOWER * one.seconds
+    return [(tests, limit) for tests, limit in zip((named, whole), limits, strict=True) if tests]
 
 
-def _kill(copies: "SimpleQueue[Copy]", edit: Edit, chosen: list[list[str]]) -> str:
+def _kill(copies: "SimpleQueue[Copy]", edit: Edit, chosen: list[tuple[list[str], float]]) -> str:
     copy = copies.get()
     try:
-        return next(filter(None, (copy.failing(edit, tests) for tests in chosen)), "")
+        return next(filter(None, (copy.failing(edit, *some) for some in chosen)), "")
     finally:
         copies.put(copy)
