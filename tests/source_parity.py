@@ -95,7 +95,7 @@ def kill(
 
 
 def reaches(edit: Edit, ran: Lines) -> bool:
-    """Whether the mutated statement was run; of one outside any function, whether anything in its file was."""
+    """Whether the mutated statement was run; of one that runs at import, whether its file was imported."""
     wanted = statement(edit)
     lines = ran.get(edit.file, set())
     return bool(lines & wanted if wanted else lines)
@@ -118,16 +118,6 @@ def statement(edit: Edit) -> set[int]:
     return found
 
 
-def functions(text: str) -> set[int]:
-    """The lines of a module that are inside functions: the others run when it is imported."""
-    return {
-        line
-        for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        for line in range(node.body[0].lineno, (node.end_lineno or 0) + 1)
-    }
-
-
 def _end(node: Any) -> int:
     """The last line of a statement without its body."""
     body = getattr(node, "body", None)
@@ -143,10 +133,7 @@ def _control(model: str, case: str, compute: str, here: dict[str, str]) -> tuple
     objection = _objection(((model, case, compute),), here)
     watch.stop()
     data = watch.get_data()
-    ran = {
-        str(Path(file).relative_to(ROOT)): set(data.lines(file) or ()) & functions(Path(file).read_text("utf-8"))
-        for file in data.measured_files()
-    }
+    ran = {str(Path(file).relative_to(ROOT)): set(data.lines(file) or ()) for file in data.measured_files()}
     return objection, time.perf_counter() - start, {file: lines for file, lines in ran.items() if lines}
 
 

@@ -1,7 +1,7 @@
 """The second killer of a source mutation: the project's own tests that run its lines, in a copy of the checkout.
 
 Which those are is measured: every test file that imports the port, or starts it, is run once under coverage. Lines run
-by a fixture or by another process belong to no test by name, so there the whole file is asked.
+by a fixture, by another process or at import belong to no test by name, so there the whole file is asked.
 """
 
 import os
@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from source_edits import ROOT, Edit
-from source_parity import Lines, functions, reaches
+from source_parity import Lines, reaches
 
 ABOUT_THE_PORT = re.compile(r'^(from|import) port\b|"-m", "port"|sides\.\w+\("port"', re.MULTILINE)
 OF_THE_HARNESS = {"test_diff.py", "test_diff_search.py"}  # they plant bugs in the port to see the harness find them
@@ -85,7 +85,11 @@ class Copy:
         return subprocess.CompletedProcess(command, process.returncode, out)
 
     def failing(self, edit: Edit, tests: list[str], limit: float = LIMIT) -> str:
-        """The first of these tests that fails with the mutation, or "time"; nothing if all pass."""
+        """The first of these tests that fails with the mutation, or "time"; nothing if all pass.
+
+        Raises:
+            RuntimeError: pytest itself fails.
+        """
         path = self.folder / edit.file
         text = path.read_text(encoding="utf-8")
         path.write_text(edit.mutated(text), encoding="utf-8")
@@ -97,8 +101,10 @@ class Copy:
             path.write_text(text, encoding="utf-8")
         if not done.returncode:
             return ""
-        told = re.search(r"^(?:FAILED|ERROR) (\S+)", done.stdout, re.MULTILINE)
-        return f"tests: {told[1].removeprefix('tests/') if told else done.stdout.strip().splitlines()[-1]}"
+        told = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", done.stdout, re.MULTILINE)
+        if told is None:
+            raise RuntimeError(f"pytest left with {done.returncode}, and no test failed:\n{done.stdout}")
+        return f"tests: {told[1]}"
 
 
 def reached(progress: Callable[[str], None]) -> list[Reach]:
@@ -162,7 +168,12 @@ def _reach(copies: "SimpleQueue[Copy]", file: str) -> Reach:
                 raise RuntimeError(f"{file} fails on the port as it is:\n{done.stdout}")
             contexts = _contexts(Path(scratch), copy.folder)
         rest = contexts.pop("", {})
-        tests = {_node(name): lines for name, lines in contexts.items()}
+        tests: dict[str, Lines] = {}
+        for name, lines in contexts.items():
+            if name.startswith(f"{file.removesuffix('.py')}."):
+                tests[_node(name)] = lines
+            else:  # other packages' functions whose names begin with `test`
+                rest = {one: rest.get(one, set()) | lines.get(one, set()) for one in rest.keys() | lines.keys()}
         return Reach(f"tests/{file}", time.perf_counter() - start, tests, rest)
     finally:
         copies.put(copy)
@@ -183,9 +194,8 @@ def _contexts(folder: Path, root: Path) -> dict[str, Lines]:
         data.read()
         for file in data.measured_files():
             relative = str(Path(file).relative_to(root))
-            inside = functions((ROOT / relative).read_text(encoding="utf-8"))
             for line, names in data.contexts_by_lineno(file).items():
-                for name in names if line in inside else ():
+                for name in names:
                     found[name][relative].add(line)
     return found
 
