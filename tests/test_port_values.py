@@ -1,4 +1,4 @@
-"""What the port holds as data is never changed in place: a configuration, a plan or a batch may be shared by threads."""
+"""What the port holds as data is never changed in place: a configuration or a plan may be shared by threads."""
 
 import importlib
 import inspect
