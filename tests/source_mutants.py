@@ -95,14 +95,14 @@ def show(rows: list[Row], seconds: float) -> int:
         grid.add_column(title, overflow="fold")
     for row in rows:
         what = f"{_line(row.edit.before)}\n→ {_line(row.edit.after)}"
-        grid.add_row(f"{row.edit.place}\n{row.edit.operator}", what, row.killer or f"SURVIVED {row.why}")
+        grid.add_row(f"{row.edit.place}\n{row.edit.operator}", what, f"{row.killer or 'SURVIVED'} {row.why}".strip())
     Console(width=None if sys.stdout.isatty() else 200).print(grid, markup=False)
     by = Counter(row.killer.partition(":")[0] or "survived" for row in rows)
     print(
         f"{len(rows)} mutations in {seconds:.0f} s: " + ", ".join(f"{count} {name}" for name, count in by.most_common())
     )
     for row in rows:
-        if row.why and row.killer:
+        if row.why and row.killer and row.killer != GONE:
             print(f"{row.edit.place} needs its explanation no more: {row.killer}")
     bare = [row for row in rows if not row.killer and not row.why]
     for row in bare:
