@@ -153,6 +153,6 @@ def _objection(goldens: tuple[Key, ...], here: dict[str, str]) -> str:
         for stage, rows in judge_port(table_of(model), [(case, compute)], QUESTION, here):
             for row in rows:
                 if row.status is not Status.PASS:
-                    what = row.tensor or row.note.partition(" (")[0][:80]
+                    what = row.tensor or row.note.replace(f"{ROOT}/", "").partition(" (")[0][:80].strip()
                     return f"{stage}[{row.occurrence}] {what} {row.status}, {case}/{compute}"
     return ""

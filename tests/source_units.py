@@ -101,7 +101,7 @@ class Copy:
             path.write_text(text, encoding="utf-8")
         if not done.returncode:
             return ""
-        told = re.search(r"^(?:FAILED|ERROR) tests/(\S+)", done.stdout, re.MULTILINE)
+        told = re.search(r"^(?:FAILED|ERROR) tests/(.+?)(?: - .*)?$", done.stdout, re.MULTILINE)
         if told is None:
             raise RuntimeError(f"pytest left with {done.returncode}, and no test failed:\n{done.stdout}")
         return f"tests: {told[1]}"
