@@ -26,7 +26,8 @@ OF_THE_HARNESS = {"test_diff.py", "test_diff_search.py"}  # they plant bugs in t
 LIMIT = 1800.0  # seconds that the unmutated tests of a file may take under coverage
 SLOWER = 3.0  # how many times as long as that the same tests may take with a mutation, besides START, before they hang
 START = 60.0
-QUIET = ("-q", "--no-header", "--tb=no", "-p", "no:cacheprovider")
+# Hypothesis' own profile for machines that are busy: the same examples each time, and no failure for being slow.
+QUIET = ("-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "--hypothesis-profile=ci")
 SETTINGS = """
 [run]
 source = port
