@@ -62,6 +62,16 @@ def mutate(session: nox.Session) -> None:
 
 
 @nox.session
+def source_mutants(session: nox.Session) -> None:
+    """Plant a sample of random mutations of `port/`; fail on a survivor that nothing explains. Arguments: `--help`.
+
+    Not in CI: every survivor has to be run by all the tests that reach it.
+    """
+    _install(session, "oracle", "test", "mutants")
+    session.run("python", "tests/source_mutants.py", *session.posargs)
+
+
+@nox.session
 def portable(session: nox.Session) -> None:
     """Judge the committed goldens on another numeric backend: Linux with OpenBLAS preloaded. Prints what differs.
 

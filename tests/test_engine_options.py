@@ -75,6 +75,10 @@ def test_nested_sections_go_before_flat_ones():
     assert settings.stopping == Stopping(2, 0.005)
 
 
+def test_a_canvas_may_stop_at_its_first_step_where_the_generation_config_says_so():
+    assert resolve(Options(), CONFIG, {"stability_threshold": 0}).stopping == Stopping(0, 0.005)
+
+
 @pytest.mark.parametrize(
     ("found", "message"),
     [

@@ -3,7 +3,7 @@
 import mlx.core as mx
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from optiq.vlm._mlxvlm.models.diffusion_gemma.language import EncoderModel
 from port_files import NANO
@@ -22,6 +22,7 @@ class Asked:
         use_bidirectional_attention = "vision"
 
 
+@settings(deadline=None)  # how busy the machine is decides nothing here
 @given(KINDS)
 def test_blocks_are_the_references(kinds: list[int]) -> None:
     types = mx.array([kinds], dtype=mx.int32)
@@ -31,6 +32,7 @@ def test_blocks_are_the_references(kinds: list[int]) -> None:
         assert mx.array_equal(ours, theirs)
 
 
+@settings(deadline=None)
 @given(KINDS, st.sampled_from([None, 1, 4]))
 def test_a_token_sees_its_past_within_the_window_and_all_of_its_picture(kinds: list[int], window: int | None) -> None:
     blocks = picture_blocks(mx.array([kinds]))

@@ -1,10 +1,12 @@
 """The port's configuration: every key known, every contradiction refused by name."""
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from optiq.vlm._mlxvlm.models.diffusion_gemma import config as published
 from port_files import NANO, copy, edit_json
 
 from port.diffusion_gemma import config
@@ -47,6 +49,20 @@ def test_defaults_are_those_of_the_published_model() -> None:
     assert text.rope(5)["partial_rotary_factor"] == 0.25
     assert parsed.vision_config is None
     assert parsed.canvas_length == 256
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (config.TextConfig, published.TextConfig),
+        (config.VisionConfig, published.VisionConfig),
+        (config.ModelConfig, published.ModelConfig),
+    ],
+)
+def test_every_default_is_the_references(ours: type, theirs: type) -> None:
+    # `quantization` is no field of the reference's: its loader reads the map itself.
+    found = {one.name: one.default for one in fields(ours) if not one.metadata.get("raw")}
+    assert found == {one.name: one.default for one in fields(theirs)}
 
 
 def test_the_last_layer_is_full_whatever_the_count() -> None:

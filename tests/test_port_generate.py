@@ -4,6 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from port_files import copy, edit_json
 
 from port.__main__ import main
 from port.diffusion_gemma import generate as generation
@@ -187,6 +188,25 @@ def test_any_other_tokenizer_is_decoded_line_by_line(tokens):
     whole = Whole(tokens)
     assert "".join([*(whole.add(token) for token in ids), whole.finish()]) == "Two\nlines here"
     assert isinstance(detokenizer(tokens), Pieces)
+
+
+FUSED = [
+    {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"}, {"type": "Fuse"},
+]  # fmt: skip
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+
+
+@pytest.mark.parametrize(
+    ("decoders", "kind"), [(FUSED, Pieces), ([*FUSED, STRIP], Pieces), ([STRIP, *FUSED], Whole), (FUSED[1:], Whole)]
+)
+def test_segments_make_the_text_that_the_tokenizers_own_decoder_makes(tmp_path, decoders, kind):
+    directory = copy(tmp_path)
+    edit_json(directory / "tokenizer.json", lambda document: document["decoder"].update({"decoders": decoders}))
+    tokens = Tokens(directory)
+    ids = tokens.encode(" The capital\nof the cats", special=False)
+    stream = detokenizer(tokens)
+    assert isinstance(stream, kind)
+    assert "".join([*(stream.add(token) for token in ids), stream.finish()]) == tokens.decode(ids)
 
 
 def test_a_draft_is_one_line_with_masks(tokens):

@@ -158,6 +158,18 @@ def test_image_tokens_read_as_padding_in_a_prompt_and_as_words_in_a_canvas(model
     assert not same(model.embed_tokens.canvas(a), model.embed_tokens.canvas(b))
 
 
+def test_a_rotation_without_settings_turns_by_powers_of_ten_thousand() -> None:
+    width, offset = 8, 3000
+    x = np.random.default_rng(0).standard_normal((1, 1, 2, width))
+    angles = (offset + np.arange(2))[:, None] * 10_000.0 ** (-np.arange(0, width, 2) / width)
+    first, second = x[..., : width // 2], x[..., width // 2 :]
+    cos, sin = np.cos(angles), np.sin(angles)
+    turned = np.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
+    found = Rope(width, {})(mx.array(x.astype(np.float32)), offset)
+    # Float32 holds an angle of 3000 to 2e-4; another base, 9999, would turn the second pair by 75e-4 more.
+    np.testing.assert_allclose(number(found), turned, atol=1e-3)
+
+
 def test_logits_are_float32_below_the_cap_and_not_flat(model: DiffusionGemma) -> None:
     cache = model.new_cache()
     model.encode(words(1, 30), cache)

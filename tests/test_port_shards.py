@@ -82,6 +82,15 @@ def test_a_header_that_lies_is_refused(tmp_path: Path, entry: Any) -> None:
         load(directory)
 
 
+def test_a_tensor_that_is_cut_short_says_how_long_it_should_be(tmp_path: Path) -> None:
+    directory = copy(tmp_path)
+    path = shard_of(directory, NORM)
+    tensors = read(path)
+    write(path, tensors, header_of(tensors) | {NORM: {"dtype": "BF16", "shape": [4, 48], "data_offsets": [0, 382]}})
+    with pytest.raises(CheckpointError, match=r"BF16 \[4, 48\] lies in 382 bytes\. Expected: 384 bytes"):
+        load(directory)
+
+
 def test_tensors_that_overlap_are_refused(tmp_path: Path) -> None:
     directory = copy(tmp_path)
     tensors = read(directory / SHARDS[0])

@@ -118,6 +118,12 @@ def extra(directory: Path) -> None:
     edit_json(directory / INDEX, lambda document: document["weight_map"].update({"lm_head.weight": SHARDS[0]}))
 
 
+def two_extra(directory: Path) -> None:
+    extra(directory)
+    edit(directory / SHARDS[0], lambda tensors: tensors.update({"lm_head.bias": ("BF16", [2], b"\1\2\3\4")}))
+    edit_json(directory / INDEX, lambda document: document["weight_map"].update({"lm_head.bias": SHARDS[0]}))
+
+
 def extra_unlisted(directory: Path) -> None:
     edit(directory / SHARDS[0], lambda tensors: tensors.update({"lm_head.weight": ("BF16", [2], b"\1\2\3\4")}))
 
@@ -191,6 +197,7 @@ def escapes_absolutely(directory: Path) -> None:
         (missing, NORM, "it is missing", "BF16 [192]"),
         (missing_though_listed, NORM, "it is missing from the file", INDEX),
         (extra, "lm_head.weight", "no part of the model uses it", "config.json"),
+        (two_extra, "lm_head.bias", "no part of the model uses it, and 1 more", "config.json"),
         (extra_unlisted, "lm_head.weight", "it is not listed there", "one place a tensor"),
         (wrong_shape, f"{Q}.weight", "it is U32 [48, 64]", "U32 [64, 48]"),
         (wrong_dtype, NORM, "it is F16 [192]", "BF16 [192]"),

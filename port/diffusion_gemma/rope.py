@@ -23,7 +23,6 @@ class Rope:
         self._width = width
         self._theta = settings.get("rope_theta", 10000.0)
         self._wavelengths: mx.array | None = None
-        self._pairs = width // 2
         if (settings.get("type") or settings.get("rope_type", "default")) == "proportional":
             self._pairs = int(settings.get("partial_rotary_factor", 1.0) * width // 2)
             exponents_r = mx.arange(0, 2 * self._pairs, 2, dtype=mx.float32) / width
