@@ -1,9 +1,9 @@
 """The exponential, and what is made of it: a gated unit, a softmax, the logarithm of a sum.
 
-Apart from Apple's, MLX has no vectors for `exp` on a CPU: a number takes it 12 ns, which adds up to a fifth of a forward
-pass of the seed's size. Its sums and products the compiler does turn into vectors, so `exp` is written as such here: a
-sixth of that, and within one unit in the last place, where MLX's own is within 33. On other devices, and for other dtypes
-than float32, everything here is MLX's own.
+Apart from Apple's, MLX has no vectors for `exp` on a CPU: a number takes it 12 ns, which adds up to a fifth of a
+forward pass of the seed's size. Its sums and products the compiler does turn into vectors, so `exp` is written as such
+here: a sixth of that, and within one unit in the last place, where MLX's own is within 33. On other devices, and for
+other dtypes than float32, everything here is MLX's own.
 """
 
 import math
