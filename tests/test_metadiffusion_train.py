@@ -14,8 +14,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 from metadiffusion_files import drawn, llama, tokenizer
-from mlx import nn
-from mlx.utils import tree_flatten
+from mlx import nn, optimizers
+from mlx.utils import tree_flatten, tree_map
 from safetensors.numpy import load_file
 
 from port.__main__ import main
@@ -24,7 +24,8 @@ from port.metadiffusion import diffusion
 from port.metadiffusion.checkpoint import load
 from port.metadiffusion.convert import convert
 from port.metadiffusion.lessons import lesson
-from port.metadiffusion.train import Recipe, train
+from port.metadiffusion.memory import keep
+from port.metadiffusion.train import Recipe, train, updating
 
 ROOT = Path(__file__).resolve().parent.parent
 IDS = np.tile(np.arange(4, 30, dtype=np.int32), 40)
@@ -202,3 +203,29 @@ def test_a_text_that_is_too_short_or_unknown_is_refused(begun, tmp_path):
     shutil.rmtree(begun)
     (tmp_path / "long.txt").write_text("abc" * 100)
     assert call(main, [*words, str(tmp_path / "long.txt")]).exit_code == 3
+
+
+def test_compiled_update_is_clipping_and_adamw():
+    moved = []
+    for compiled in (True, False):
+        model, optimizer = drawn(), optimizers.AdamW(learning_rate=1e-2)
+        update = updating(model, optimizer)
+        for step in range(3):
+            mx.random.seed(step)
+            grads = tree_map(lambda x: mx.random.normal(x.shape), model.parameters())
+            if compiled:
+                update(grads)
+            else:
+                optimizer.update(model, optimizers.clip_grad_norm(grads, 1.0)[0])
+            mx.eval(model.parameters(), optimizer.state)
+        moved.append(dict(tree_flatten(model.parameters())))
+    for name, x in moved[0].items():
+        assert np.abs(np.array(x - moved[1][name])).max() < 1e-6, name
+
+
+def test_memory_may_be_kept_more_than_once_and_elsewhere(monkeypatch):
+    keep()
+    keep()
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.delattr("ctypes.CDLL")  # would be an error if it were asked
+    keep()

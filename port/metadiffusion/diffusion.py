@@ -5,7 +5,8 @@ Legend: B batch, T tokens, V vocabulary with [MASK].
 
 import mlx.core as mx
 import numpy as np
-from mlx import nn
+
+from .exponential import logsumexp
 
 LEAST = 1e-3  # chance of being masked that a loss is divided by, as in LLaDA, which draws no smaller t
 
@@ -50,10 +51,15 @@ def chosen(labels_BT: mx.array, masked_BT: mx.array, pad: int | None) -> mx.arra
     return masked_BT if pad is None else masked_BT & (labels_BT != pad)
 
 
+def cross_entropy(logits: mx.array, labels_BT: mx.array) -> mx.array:
+    """-log softmax(logits)[label] [B, T]."""
+    return logsumexp(logits) - mx.take_along_axis(logits, labels_BT[..., None], axis=-1)[..., 0]
+
+
 def flat_loss(logits: mx.array, labels_BT: mx.array, masked_BT: mx.array, pad: int | None) -> mx.array:
     """Mean cross entropy over the scored positions, 0-d; a zero that can be differentiated where there are none."""
     scored = chosen(labels_BT, masked_BT, pad)
-    each_BT = nn.losses.cross_entropy(logits, labels_BT, reduction="none")
+    each_BT = cross_entropy(logits, labels_BT)
     return mx.where(scored, each_BT, 0.0).sum() / mx.maximum(scored.sum(), 1)
 
 
@@ -63,5 +69,5 @@ def elbo_loss(logits: mx.array, labels_BT: mx.array, masked_BT: mx.array, t_B: m
     The bound of LLaDA (Nie et al. 2025, eq. 3), 0-d.
     """
     real = mx.ones(labels_BT.shape, dtype=mx.bool_) if pad is None else labels_BT != pad
-    each_BT = nn.losses.cross_entropy(logits, labels_BT, reduction="none") / mx.maximum(t_B, LEAST)[:, None]
+    each_BT = cross_entropy(logits, labels_BT) / mx.maximum(t_B, LEAST)[:, None]
     return mx.where(masked_BT & real, each_BT, 0.0).sum() / mx.maximum(real.sum(), 1)

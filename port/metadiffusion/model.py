@@ -11,6 +11,7 @@ import numpy as np
 from mlx import nn
 
 from .config import Config
+from .exponential import by_vectors, gated, softmax
 
 BLOCKED = -1e9  # as the seed: finite, so that a row of nothing but padding stays a number
 
@@ -54,16 +55,16 @@ class TimestepEmbedding(nn.Module):
 
 
 class TimestepResidual(nn.Module):
-    """Adds the timestep to every position; starts at zero, so that a converted Llama is not disturbed."""
+    """What the timestep adds to every position; starts at zero, so that a converted Llama is not disturbed."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.proj = nn.Linear(width, width)
         self.proj.weight, self.proj.bias = mx.zeros((width, width)), mx.zeros((width,))
 
-    def __call__(self, x_BTD: mx.array, emb_BW: mx.array) -> mx.array:
-        """The same shape as `x`."""
-        return x_BTD + self.proj(emb_BW)[:, None]
+    def __call__(self, emb_BW: mx.array) -> mx.array:
+        """[B, 1, D]."""
+        return self.proj(emb_BW)[:, None]
 
 
 class Attention(nn.Module):
@@ -88,8 +89,20 @@ class Attention(nn.Module):
             for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
         q, k = self.rotary_emb(q), self.rotary_emb(k)
-        seen_BHTd = mx.fast.scaled_dot_product_attention(q, k, v, scale=self.scale, mask=mask)
+        seen_BHTd = attend(q, k, v, scale=self.scale, mask=mask)
         return self.o_proj(seen_BHTd.swapaxes(1, 2).reshape(batch, tokens, -1))
+
+
+def attend(q_BHTd: mx.array, k_BGTd: mx.array, v_BGTd: mx.array, *, scale: float, mask: mx.array | None) -> mx.array:
+    """softmax(q k^T scale + mask) v [B, H, T, d]; `mask` [B, 1, 1, T] or [T, T]."""
+    if not by_vectors(q_BHTd):
+        return mx.fast.scaled_dot_product_attention(q_BHTd, k_BGTd, v_BGTd, scale=scale, mask=mask)
+    batch, heads, tokens, width = q_BHTd.shape
+    together = (batch, k_BGTd.shape[1], -1, width)  # the heads that share a key-value head, one below the other
+    score_BGRT = (q_BHTd * scale).reshape(together) @ k_BGTd.swapaxes(-1, -2)
+    score_BHTT = score_BGRT.reshape(batch, heads, tokens, -1)
+    weight_BHTT = softmax(score_BHTT if mask is None else score_BHTT + mask)
+    return (weight_BHTT.reshape(score_BGRT.shape) @ v_BGTd).reshape(q_BHTd.shape)
 
 
 class MLP(nn.Module):
@@ -104,7 +117,7 @@ class MLP(nn.Module):
 
     def __call__(self, x: mx.array) -> mx.array:
         """The same shape as `x`."""
-        return self.down_proj(nn.silu(self.gate_proj(x)) * self.up_proj(x))
+        return self.down_proj(gated(self.gate_proj(x), self.up_proj(x)))
 
 
 class Block(nn.Module):
@@ -120,8 +133,9 @@ class Block(nn.Module):
 
     def __call__(self, x: mx.array, emb_BW: mx.array, mask: mx.array | None) -> mx.array:
         """[B, T, D]."""
-        x = self.timestep_residual(x + self.self_attn(self.input_layernorm(x), mask), emb_BW)
-        return self.timestep_residual(x + self.mlp(self.post_attention_layernorm(x)), emb_BW)
+        timestep_B1D = self.timestep_residual(emb_BW)
+        x = x + self.self_attn(self.input_layernorm(x), mask) + timestep_B1D
+        return x + self.mlp(self.post_attention_layernorm(x)) + timestep_B1D
 
 
 class Embedding(nn.Module):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -19,6 +20,7 @@ from port.errors import CheckpointError, PortError
 from .checkpoint import load, save
 from .diffusion import elbo_loss, flat_loss
 from .lessons import Lesson, lesson
+from .memory import keep
 from .model import MetaDiffusion
 
 STEP = re.compile(r"step-(\d+)")
@@ -64,6 +66,7 @@ def train(start: Path, ids: np.ndarray, recipe: Recipe, out: Path, told: Progres
         PortError: `out` holds a run by another recipe.
         CheckpointError: `start` or the checkpoint to go on from is broken.
     """
+    keep()
     out.mkdir(parents=True, exist_ok=True)
     _same_recipe(recipe, out)
     done = max((int(m[1]) for path in out.iterdir() if (m := STEP.fullmatch(path.name))), default=0)
@@ -98,15 +101,27 @@ def _steps(
             return elbo_loss(logits, batch.labels, batch.masked, batch.t, pad)
         return flat_loss(logits, batch.labels, batch.masked, pad)
 
-    gradient = nn.value_and_grad(model, scored)
+    gradient, update = nn.value_and_grad(model, scored), updating(model, optimizer)
     asked = {"seed": recipe.seed, "batch": recipe.batch, "length": recipe.length}
     draw = partial(lesson, ids, **asked, low=recipe.low, high=recipe.high, mask=config.mask_token_id)
     for step in range(done + 1, recipe.steps + 1):
         loss, grads = gradient(draw(step))
-        grads, _ = optimizers.clip_grad_norm(grads, 1.0)
-        optimizer.update(model, grads)
+        update(grads)
         mx.eval(model.parameters(), optimizer.state, loss)
         yield step, loss.item()
+
+
+def updating(model: MetaDiffusion, optimizer: optimizers.Optimizer) -> Callable[[dict[str, Any]], None]:
+    """What moves the model by gradients, which it cuts to a norm of 1 in all; compiled, to pass over memory once."""
+    optimizer.init(model.trainable_parameters())
+    held = [model.state, optimizer.state]
+
+    @partial(mx.compile, inputs=held, outputs=held)
+    def update(grads: dict[str, Any]) -> None:
+        cut, _ = optimizers.clip_grad_norm(grads, 1.0)
+        optimizer.update(model, cut)
+
+    return update
 
 
 def _same_recipe(recipe: Recipe, out: Path) -> None:

@@ -12,6 +12,8 @@ from itertools import pairwise
 import mlx.core as mx
 import numpy as np
 
+from .exponential import largest_share
+from .memory import keep
 from .model import MetaDiffusion
 
 SCHEDULES = ("corrected", "seed")
@@ -24,10 +26,7 @@ def best(logits: mx.array, forbidden: tuple[int, ...]) -> tuple[mx.array, mx.arr
     logits = logits.astype(mx.float32)
     if forbidden:
         logits = mx.where((mx.arange(logits.shape[-1])[:, None] == mx.array(forbidden)).any(axis=-1), -mx.inf, logits)
-    token_BT = mx.argmax(logits, axis=-1)
-    probability = mx.softmax(logits, axis=-1, precise=True)
-    confidence_BT = mx.take_along_axis(probability, token_BT[..., None], axis=-1)[..., 0]
-    return token_BT.astype(mx.int32), confidence_BT
+    return mx.argmax(logits, axis=-1).astype(mx.int32), largest_share(logits)
 
 
 def reveal(ids_BT: mx.array, token_BT: mx.array, confidence_BT: mx.array, count_B: np.ndarray, mask: int) -> mx.array:
@@ -95,6 +94,7 @@ def generate(
     """
     if steps < 1 or schedule not in SCHEDULES:
         raise ValueError(f"{steps} steps by {schedule!r}; there must be at least 1, by one of {', '.join(SCHEDULES)}")
+    keep()
     mask, ids_BT = model.config.mask_token_id, start_BT
     batch, tokens = ids_BT.shape
     planned = corrected_counts(np.array((ids_BT == mask).sum(axis=-1)), steps)

@@ -49,6 +49,7 @@ def port(folder: Path) -> Work:
     from port.metadiffusion import diffusion, unmask
     from port.metadiffusion.config import Config
     from port.metadiffusion.model import MetaDiffusion
+    from port.metadiffusion.train import updating
 
     model = MetaDiffusion(Config(**json.loads((folder / "config.json").read_text())))
     weights = mx.load(str(folder / "model.safetensors"))
@@ -63,11 +64,11 @@ def port(folder: Path) -> Work:
     def scored(ids: mx.array) -> mx.array:
         return diffusion.flat_loss(learning(ids, batch["t"]), batch["labels"], batch["masked"], 1)
 
-    gradient = nn.value_and_grad(learning, scored)
+    gradient, update = nn.value_and_grad(learning, scored), updating(learning, optimizer)
 
     def train() -> np.ndarray:
         loss, grads = gradient(batch["ids"])
-        optimizer.update(learning, grads)
+        update(grads)
         mx.eval(learning.parameters(), optimizer.state, loss)
         return np.array(loss)
 
@@ -110,6 +111,7 @@ def oracle(folder: Path) -> Work:
         loss, _ = diffusion.flat_loss(learning(ids, batch["t"]), labels, batch["masked"], 1)
         optimizer.zero_grad()
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(learning.parameters(), 1.0)
         optimizer.step()
         return loss.detach().numpy()
 
