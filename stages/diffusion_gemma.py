@@ -11,6 +11,7 @@ from . import diffusion_gemma_engine as engine
 from . import vision_cases
 from .gates import KL, Agreement, Exact, Within
 from .spec import Case, Out, Stage, Table
+from .wording import ANSWERED, CHATS, TEXTS
 
 SAME = Exact(because="no arithmetic: the same bytes on every backend")
 RESIZED = Exact(because="Pillow resamples in integers, and one float32 product is the same wherever floats are IEEE's")
@@ -171,21 +172,6 @@ LOADED = ("config", "weights")
 LEFT = (*LOADED, "mlp", "router", "select_experts", "moe", "rope")
 FIRST_ONLY = (("none",),)
 ALL_SIGNALS = (("none", "logits", "confidence", "entropy"),)
-TEXTS = (
-    "The capital of France is Paris.",
-    "",
-    " two  spaces,\ttab\nand a newline\n",
-    "def f(x):\n    return x ** 2  # square",
-    "naïve café — 12,345.67 € 東京 🙂",
-    "<bos><|turn>user\nhi<turn|>\n<|turn>model\n",
-    "look: <|image|> and <|image><image|>",
-    "A sentence that is longer than any limit somebody may have left in a tokenizer. " * 8,
-)
-CHATS = (
-    (("user", "What is the capital of France?"),),
-    (("system", "Answer in one word."), ("user", "Sky?"), ("assistant", "Blue."), ("user", "Grass?\n")),
-    (("user", "  spaces kept?  "), ("assistant", "yes <turn|>"), ("user", "é🙂")),
-)
 
 # The window w of nano is 24 tokens.
 cases = (
@@ -194,6 +180,14 @@ cases = (
         "the border between text and ids",
         texts=TEXTS,
         chats=CHATS,
+        computes=("bfloat16",),
+    ),
+    Case(
+        "templates",
+        "a template that depends on how blocks are trimmed, and on how JSON is written",
+        checkpoint="nano-inline",
+        chats=(*CHATS, *ANSWERED),
+        leave=LOADED,
         computes=("bfloat16",),
     ),
     Case(
@@ -285,6 +279,16 @@ cases = (
         seed=9,
         keep=(3,),
         leave=(*LEFT, "layer"),
+    ),
+    Case(
+        "behind",
+        "full attention behind other tokens: causal from the lower right",
+        tokens=6,
+        chunks=(3, 3),
+        seed=15,
+        keep=(5,),
+        leave=(*LEFT, "embed", "layer", "encoder", "encoder_masks", "kv_cache"),
+        computes=("float32",),
     ),
     Case(
         "ring",

@@ -196,7 +196,7 @@ cases = (
         checkpoint="nano-trained",
         generations=(
             _run(CONFIDENCE, ("max_tokens", 10), ("max_canvas", 8), ("steps", 3)),
-            _run(ENTROPY, ("max_tokens", 6), ("max_canvas", 6), ("steps", 2)),
+            _run(ENTROPY, ("max_tokens", 6), ("max_canvas", 6), ("steps", 2), ("generation_config", RECOMMENDED)),
         ),
         steps=(2,),
         leave=LOADED,
@@ -204,10 +204,25 @@ cases = (
     ),
     Case(
         "stops",
-        "token 50 in the text, which ends it only where generation_config is followed",
+        "ends: at token 50 only while generation_config is followed, at once, in a short canvas, by default",
         generations=(
             _run(("max_tokens", 16), ("steps", 1), seed=73),
             _run(("max_tokens", 16), ("steps", 1), ("generation_config", RECOMMENDED), seed=73),
+            _run(("max_tokens", 16), ("steps", 1), seed=73),
+            _run(("max_tokens", 8), ("max_canvas", 1), ("steps", 1), seed=291),
+            _run(("max_tokens", 18), ("min_canvas", 4), ("steps", 1), seed=2),
+            _run(ENTROPY, ("max_tokens", 2), ("max_canvas", 2), ("steps", None)),
+        ),
+        leave=(*LOADED, *PER_STEP, "denoise_canvas"),
+        computes=("float32",),
+    ),
+    Case(
+        "static",
+        "buffers of their final length; one canvas, as the oracle's are right in the first only",
+        checkpoint="nano-trained",
+        generations=(
+            _run(CONFIDENCE, ("max_tokens", 33), ("static_cache", True), prompt=QUESTION),
+            _run(ENTROPY, ("max_tokens", 33), ("static_cache", True), ("steps", 4), prompt=QUESTION),
         ),
         leave=(*LOADED, *PER_STEP, "denoise_canvas"),
         computes=("float32",),

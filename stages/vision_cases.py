@@ -44,7 +44,7 @@ THREE = (
 ENGINE = ("config", "weights")
 
 
-def _asked(question: str, seed: int, tokens: int = 14, steps: int = 4) -> Generation:
+def _asked(question: str, seed: int, tokens: int = 14, steps: int = 4, **more: Any) -> Generation:
     """A short answer; questions take the samplers, best and drawn tokens in turn."""
     sampler = ("confidence-threshold", "entropy-bound")[seed % 2]
     options: dict[str, Any] = {
@@ -53,6 +53,7 @@ def _asked(question: str, seed: int, tokens: int = 14, steps: int = 4) -> Genera
         "max_canvas": 14,
         "steps": steps,
         "threshold": 0.5,
+        **more,
     }
     if seed % 4 > 1:
         options["temperature"] = 0.7
@@ -124,6 +125,15 @@ cases = (
         checkpoint="nano-trained",
         pictures=(("blue circle", 12),),
         generations=tuple(_asked(question, seed) for seed, question in enumerate(OTHER)),
+        leave=ENGINE,
+        computes=("float32",),
+    ),
+    Case(
+        "answers-static",
+        "buffers of their final length, about a picture; one canvas, as the oracle's are right in the first only",
+        checkpoint="nano-trained",
+        pictures=(("blue circle", 12),),
+        generations=tuple(_asked(THREE[4], seed, tokens=15, static_cache=True) for seed in (0, 1)),
         leave=ENGINE,
         computes=("float32",),
     ),
