@@ -17,8 +17,7 @@ def made() -> list[dict[str, Any]]:
     """Each with its stage, occurrence (as text, and as `at` its parts) and inputs."""
     every = [*_pictures(), *_temperature(), *_measured(), *_confidence(), *_entropy()]
     every += [*_renoise(), *_stopping(), *_steps()]
-    found = [dict(zip(("stage", "occurrence", "ins"), one, strict=True)) for one in every]
-    return [{**one, "at": sides.parse(one["occurrence"])} for one in found]
+    return [{"stage": name, "occurrence": where, "at": sides.parse(where), "ins": ins} for name, where, ins in every]
 
 
 def _pictures() -> list[Made]:
