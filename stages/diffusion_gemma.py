@@ -160,7 +160,9 @@ stages = (
         {"h": "B C D"},
         {
             "logits": Out(
-                "B C V", portable=KL(1e-3, because="a tenth of what 8-bit against bfloat16 weights cost at best")
+                "B C V",
+                portable=KL(1e-3, because="a tenth of what 8-bit against bfloat16 weights cost at best"),
+                free=STACKED,
             )
         },
         after=("embed",),

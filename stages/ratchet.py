@@ -15,12 +15,14 @@ RENEW = "harness mutate --tier portable --record"
 
 
 def bounds() -> dict[str, dict[str, Any]]:
-    """Gate and bound of every tensor in the portable tier, by "model/stage/tensor"."""
+    """Gate and bound of every tensor in the portable tier, by "model/stage/tensor", " free" behind it in free runs."""
     return {
-        f"{model}/{stage.name}/{tensor}": {"gate": out.portable.name, "bound": out.portable.bound}
+        f"{model}/{stage.name}/{tensor}{mode}": {"gate": gate.name, "bound": gate.bound}
         for model in MODELS
         for stage in table_of(model).stages
         for tensor, out in sorted(stage.gives.items())
+        for mode, gate in (("", out.portable), (" free", out.free))
+        if gate is not None
     }
 
 
@@ -52,7 +54,7 @@ def unreasoned() -> list[str]:
         for model in MODELS
         for stage in table_of(model).stages
         for tensor, out in stage.gives.items()
-        if not (out.portable.because.strip() and out.exact.because.strip())
+        if not all(gate.because.strip() for gate in (out.exact, out.portable, out.free) if gate is not None)
     ]
 
 

@@ -60,7 +60,7 @@ mutants = (
       "return min(self.longest, max(self.max_tokens - made, self.shortest))", "return self.longest",
       "What is left to make is not looked at.", STOPS, ("B32",)),
     Mutant("sixteen steps by default", "generate", "options.resolve",
-      "or STEPS)", "or 16)", "A product's default is taken for the model's.", STOPS, ("B38",)),
+      "or STEPS)", "or 16)", "A product's default is taken for the model's.", STATIC, ("B38",)),
     Mutant("no temperature refused", "generate", "options.Options.__post_init__",
       "self.temperature >= 0", "self.temperature > 0", "Best tokens cannot be asked for.", STOPS, ("B17",)),
     Mutant("stopping rule by default", "generate", "options._stopping",
