@@ -16,7 +16,10 @@ ONE_OP = Within(
 )
 DIVIDED = Exact(because="one division, which IEEE 754 rounds one way")
 TRAVELLED = Within(
-    6, apart=True, because="whole stacks of layers, and on later steps what earlier ones already rounded otherwise"
+    6,
+    apart=True,
+    least=0.5,
+    because="whole stacks of layers, and what earlier steps rounded otherwise; the oracle may be lucky in a few numbers",
 )
 DIGEST = Unasked(because="a digest says nothing of how far another backend's floats are off: some of them are kept too")
 FOLLOWS = Decisions(
@@ -221,7 +224,7 @@ cases = (
     ),
     Case(
         "static",
-        "buffers of their final length, one canvas, as the oracle's are right in the first only; as many steps as by default",
+        "buffers of their final length, one canvas, as the oracle's are right in the first only; steps by default",
         checkpoint="nano-trained",
         generations=(
             _run(CONFIDENCE, ("max_tokens", 33), ("static_cache", True), prompt=QUESTION),

@@ -106,7 +106,9 @@ def free(canvas: Record, replayed: Record, outs: Trace, where: int = 0, before: 
 
 def whole(record: Record, outs: Trace, parting: Parting | None) -> Settled:
     """A generation up to a tie within it: the canvases before that one, and the draws until then."""
-    if parting is None or all(np.array_equal(outs.get(name), tensor) for name, tensor in record.outs.items()):
+    if parting is None or all(
+        np.array_equal(outs[name], tensor) for name, tensor in record.outs.items() if name in outs
+    ):
         return Settled(record, outs)
 
     def cut(trace: Trace) -> Trace:

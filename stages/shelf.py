@@ -26,7 +26,7 @@ NOT_RUN = {
 
 @dataclass(frozen=True)
 class Question:
-    """What a command asks: stages, cases and dtypes; goldens, checkpoint, tier and modes; whether the port is `dense`."""
+    """What a command asks: stages, cases, dtypes; goldens, checkpoint, tier, modes; whether the port is `dense`."""
 
     stages: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ from goldens.store import Record
 
 from .gates import Tensor, wide
 
-# Times the rms rounding of its step: a decision is a tie where floats that pass (`Within(6)`, in the table) can turn it.
+# Times the rms rounding of its step: a decision is a tie where floats that pass (`Within(6)` in the table) can turn it.
 NEAR = 6.0
 
 
@@ -37,11 +37,12 @@ class Near:
     def of(self, tensor: str, step: int) -> Tensor:
         """What may be turned by rounding at a step: of what follows from several decisions, the nearest."""
         if tensor == "stop":
-            return self.stop[step]
-        if tensor == "argmax" or step >= len(self.accepted):
-            return self.best[step]
-        nearest: Tensor = np.minimum(self.best[step], self.accepted[step])
-        return nearest
+            found: Tensor = self.stop[step]
+        elif tensor == "argmax" or step >= len(self.accepted):
+            found = self.best[step]
+        else:
+            found = np.minimum(self.best[step], self.accepted[step])
+        return found
 
 
 def near(canvas: Record, replayed: Record) -> Near:
@@ -68,7 +69,7 @@ def near(canvas: Record, replayed: Record) -> Near:
 
 
 def _by_step(record: Record, name: str, steps: int) -> Tensor:
-    """rms of the oracle's rounding at each step [steps]; 0 where no wide replay says anything."""
+    """The oracle's rounding, an rms at each step [steps]; 0 where no wide replay says anything."""
     delta = (record.wide or {}).get(name)
     if delta is None or len(delta) < steps:
         return np.zeros(steps)
@@ -116,13 +117,13 @@ def _summed(measure: Tensor, bound: float, noise: float) -> Tensor:
 def _stop(asked: dict[str, Any], best: Tensor, accepted: Tensor, outs: dict[str, Tensor], noise: Tensor) -> Tensor:
     """Of the end of a canvas [n]: of the rule's mean to its bound, and of everything that it follows from."""
     found = np.array([step.min(initial=np.inf) for step in best])
-    for i, step in enumerate(accepted):
+    config, entropy = asked["generation_config"], asked["sampler"] == "entropy-bound"
+    for i, step in enumerate(accepted if not entropy else ()):  # a canvas that is revealed ends
         found[i] = min(found[i], step.min(initial=np.inf))
-    config = asked["generation_config"]
     stability = int(config.get("stability_threshold", 0))
     # Best tokens of earlier steps count in the rule.
     found = np.array([found[max(i - stability, 0) : i + 1].min() for i in range(len(found))])
-    if asked["sampler"] == "entropy-bound" and "confidence_threshold" in config:
+    if entropy and "confidence_threshold" in config:
         means = wide(outs["measure"]).reshape(len(outs["measure"]), -1).mean(axis=1)
         rule = _over(np.abs(means - config["confidence_threshold"]), noise)
         found[: len(rule)] = np.minimum(found[: len(rule)], rule)
