@@ -19,7 +19,7 @@ TRAVELLED = Within(
     6,
     apart=True,
     least=0.5,
-    because="whole stacks of layers, and what earlier steps rounded otherwise; the oracle may be lucky in a few numbers",
+    because="whole stacks of layers, and what earlier steps rounded otherwise; a few numbers may be rounded luckily",
 )
 DIGEST = Unasked(because="a digest says nothing of how far another backend's floats are off: some of them are kept too")
 FOLLOWS = Decisions(

@@ -1,4 +1,4 @@
-"""A port that multiplies unpacked weights in float32: another backend, which the portable tier passes and still judges."""
+"""A port that multiplies unpacked weights in float32: another backend, which the portable tier passes and judges."""
 
 from functools import partial
 
