@@ -221,20 +221,12 @@ def _log_softmax(logits: Tensor) -> Tensor:
 class Agreement:
     """Decisions that differ, at most `bound`: rows of integers as sets, or the argmax of float rows.
 
-    The note lists each disagreement with the oracle's margin, so that a tie and a bug look different. With `ties` one
-    within so many times the oracle's rounding of the scores is a tie: listed, and not counted.
-
-    Attributes:
-        scores: the input that was decided on.
-        ties: units of the rounding; 0 where every disagreement counts.
-        rounding: stage and output of the same occurrence whose rounding that is.
+    The note lists each disagreement with the oracle's margin, so that a tie and a bug look different.
     """
 
     bound: float
     because: str
     scores: str = ""
-    ties: float = 0.0
-    rounding: tuple[str, str] = ("", "")
     name: str = "agreement"
 
     def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:
@@ -250,11 +242,7 @@ class Agreement:
         missed = np.any(chosen != other, axis=-1)
         rows = [tuple(int(i) for i in row) for row in np.argwhere(missed)]
         notes = [self._describe(row, chosen[row], other[row], scores, yardstick.noise) for row in rows[:8]]
-        reach = self.ties * (yardstick.noise or 0.0)
-        tied = [row for row in rows if reach and _margin(chosen[row], other[row], scores[row]) <= reach]
-        rows = [row for row in rows if row not in tied]
-        said = "; ".join([f"{len(tied)} ties", *notes] if tied else notes)
-        return Measured(float(len(rows)), rows[0] if rows else None, said)
+        return Measured(float(len(rows)), rows[0] if rows else None, "; ".join(notes))
 
     @staticmethod
     def _describe(row: tuple[int, ...], chosen: Tensor, other: Tensor, scores: Tensor, noise: float | None) -> str:
@@ -274,12 +262,6 @@ class Agreement:
         return (
             f"{text}, by a margin of {ulps(np.array(low, scores.dtype), np.array(high, scores.dtype)):.0f} ULP{units}"
         )
-
-
-def _margin(chosen: Tensor, other: Tensor, scores: Tensor) -> float:
-    """By how much the worst that only one side chose was better than the best that only the other did."""
-    only, instead = np.setdiff1d(chosen, other), np.setdiff1d(other, chosen)
-    return float(wide(scores[only]).min() - wide(scores[instead]).max()) if only.size and instead.size else np.inf
 
 
 def ulps(a: Tensor, b: Tensor) -> float:

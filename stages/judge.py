@@ -13,7 +13,7 @@ from reports.verdict import Status, Verdict, Worst
 
 from . import followed, sides
 from .code import Executed
-from .gates import FLOATS, Agreement, Tensor, Unasked, Yardstick, bits, judge, ulps, wide
+from .gates import FLOATS, Tensor, Unasked, Yardstick, bits, judge, ulps, wide
 from .spec import Out, Stage, Table
 from .spread import spread
 
@@ -133,10 +133,7 @@ class Judge:
         gate = out.gate(self.tier, here.mode)
         # A canvas' own steps are its yardstick however it was reached: until it parts, it sees the recorded tokens.
         mode = "forced" if here.stage.name == followed.CANVAS and self.tier != "exact" else here.mode
-        yardstick = _yardstick(record, name, mode)
-        if isinstance(gate, Agreement) and gate.ties:
-            yardstick = replace(yardstick, noise=self._rounding(*gate.rounding, here))
-        passed, measured = judge(gate, oracle, port, yardstick)
+        passed, measured = judge(gate, oracle, port, _yardstick(record, name, mode))
         where, note = "", "; ".join(part for part in (settled.note, measured.note) if part)
         if measured.index is not None and not passed:
             where = _address(out, measured.index, record.outs)
@@ -156,13 +153,6 @@ class Judge:
             worst=tuple(_worst(oracle, port, 1 if passed else SHOWN)) if comparable else (),
             spread=spread(oracle, port, passed=passed) if comparable else None,
         )
-
-    def _rounding(self, stage: str, tensor: str, here: Border) -> float | None:
-        """The oracle's rounding of what another stage gave at the same place, or None where that was not recorded."""
-        if here.occurrence not in self.golden.occurrences(stage):
-            return None
-        found = (self.golden.read(stage, here.occurrence).noise or {}).get(tensor)
-        return None if found is None else found[here.mode]
 
 
 class _FreeRun:

@@ -69,6 +69,7 @@ class Found:
             "bound": row.to_json()["bound"] if row else None,
             "status": self.status,
             "math": self.mutant.math,
+            "bugs": list(self.mutant.bugs),
             "note": self.note or (row.note if row else ""),
         }
 

@@ -30,7 +30,13 @@ def _progress() -> Iterator[Callable[[str], None]]:
 @click.command("mutate")
 @click.option("--model", type=click.Choice(MODELS), help="Only this model's mutants (default: all).")
 @click.option("--stage", "stages", multiple=True, metavar="NAME", help="Only those of this stage; may be repeated.")
-@click.option("-k", "names", multiple=True, metavar="TEXT", help="Only those whose name holds this; may be repeated.")
+@click.option(
+    "-k",
+    "names",
+    multiple=True,
+    metavar="TEXT",
+    help="Only those whose name holds this, or of this bug, as M72; may be repeated.",
+)
 @click.option("--tier", type=click.Choice(("exact", "portable")), help="Judge in this tier, whatever the canary says.")
 @click.option("--dense", is_flag=True, help="Let the port multiply unpacked weights in float32: another backend.")
 @click.option("--record", is_flag=True, help="With --tier portable: write what that tier catches, and its bounds.")
@@ -77,7 +83,8 @@ def _chosen(mutants: tuple[Mutant, ...], stages: tuple[str, ...], names: tuple[s
     return tuple(
         one
         for one in mutants
-        if (not stages or one.stage in stages) and (not names or any(name in one.name for name in names))
+        if (not stages or one.stage in stages)
+        and (not names or any(name in one.name or name in one.bugs for name in names))
     )
 
 

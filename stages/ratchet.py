@@ -59,13 +59,22 @@ def unreasoned() -> list[str]:
 
 
 def lost(report: Report) -> list[str]:
-    """Mutants that the portable tier caught when it was recorded, and no longer catches there or before."""
-    held = committed()["mutants"]
-    return [
-        f"LOST: {_name(one)} was caught at {before}, now at {one.caught_at or 'no stage'}"
-        for one in report.found
-        if (before := held.get(_name(one), {}).get("at")) and one.caught_at not in _until(one.model, before)
-    ]
+    """Mutants that the portable tier caught when it was recorded, and no longer catches there or before.
+
+    One whose row says why nothing there can see it may be lost; one that survives without such a reason is lost too,
+    and a reason that is no longer true has to go.
+    """
+    held, found = committed()["mutants"], []
+    for one in report.found:
+        before = held.get(_name(one), {}).get("at")
+        if one.mutant.unseen:
+            if one.caught_at:
+                found.append(f"SEEN: {_name(one)} is caught at {one.caught_at}: its row is not to call it unseen")
+        elif before and one.caught_at not in _until(one.model, before):
+            found.append(f"LOST: {_name(one)} was caught at {before}, now at {one.caught_at or 'no stage'}")
+        elif one.status == "SURVIVED":
+            found.append(f"LOST: {_name(one)} is caught at no stage, and its row does not say why")
+    return found
 
 
 def _until(model: str, stage: str) -> list[str]:
@@ -79,8 +88,8 @@ def invisible(report: Report) -> Iterator[str]:
     for one in report.found:
         if one.status == "SURVIVED":
             row = one.verdict
-            size = "" if row is None else f"{row.tensor} {row.value} of {row.bound} at {row.stage}"
-            yield f"INVISIBLE: {_name(one)}: {size}"
+            size = "" if row is None else f"{row.tensor} {row.value:.3g} of {row.bound} at {row.stage}"
+            yield f"INVISIBLE: {_name(one)}: {size}. {one.mutant.unseen}"
         elif one.status == "ELSEWHERE":
             yield f"LATER: {_name(one)}: not at {one.mutant.stage}, where it was made, but at {one.caught_at}"
 

@@ -11,7 +11,7 @@ from goldens.store import Golden, Record
 from reports.verdict import Status
 from stages import followed
 from stages.asked import table_of
-from stages.gates import Agreement, Unasked, Within, Yardstick, judge
+from stages.gates import Unasked, Within, Yardstick, judge
 from stages.judge import Border, Judge, _FreeRun
 from stages.places import COMMITTED, golden_path
 from stages.ties import NEAR, near
@@ -297,16 +297,6 @@ def test_apart_a_step_has_a_yardstick_of_its_own():
     found = Within(6, because="test", apart=True).measure(oracle, port, yardstick)
     assert found.value == pytest.approx(9)
     assert found.index == (0, 1, 0)
-
-
-def test_experts_near_one_another_are_ties_and_others_are_not():
-    gate = Agreement(0, because="test", scores="scores", ties=6)
-    scores = np.array([[1.0, 0.95, 0.1], [1.0, 0.5, 0.1]], np.float32)
-    oracle, port = np.array([[0], [0]], np.int32), np.array([[1], [1]], np.int32)
-    passed, found = judge(gate, oracle, port, Yardstick(noise=0.01, ins={"scores": scores}))
-    assert (passed, found.value, found.index) == (False, 1.0, (1,))
-    assert found.note.startswith("1 ties; at (0,) the oracle chose [0], the port [1]")
-    assert judge(gate, oracle, port, Yardstick(ins={"scores": scores}))[1].value == 2
 
 
 def test_what_is_not_asked_has_no_number_to_fail():
