@@ -30,7 +30,7 @@ class Parting:
     Attributes:
         canvas: its number.
         number: of the step, counting down.
-        draws: made until then, this step's included.
+        draws: made until that step.
         tokens: of the canvases before this one.
         note: what a reader is told.
     """
@@ -105,23 +105,36 @@ def free(canvas: Record, replayed: Record, outs: Trace, where: int = 0, before: 
 
 
 def whole(record: Record, outs: Trace, parting: Parting | None) -> Settled:
-    """A generation up to a tie within it: the canvases before that one, and the draws until then."""
-    if parting is None or all(
-        np.array_equal(outs[name], tensor) for name, tensor in record.outs.items() if name in outs
-    ):
+    """A generation up to a tie within it: the canvases before that one, and the draws until that step.
+
+    What a categorical draw gives follows from logits, and is compared by what it leads to, not by its digest.
+    """
+    if outs.keys() != record.outs.keys():
         return Settled(record, outs)
+    oracle, port = (_numbers_apart(trace) for trace in (record.outs, outs))
+    if parting is None or all(np.array_equal(port[name], tensor) for name, tensor in oracle.items()):
+        return Settled(replace(record, outs=oracle), port)
 
     def cut(trace: Trace) -> Trace:
-        drawn = json.loads(trace["draws"].tobytes() or "[]")[: parting.draws]
         kept = {"outcome": trace["outcome"], "tokens": trace["tokens"][: parting.tokens]}
-        kept |= {"steps": trace["steps"][: parting.canvas], "draws": _bytes(json.dumps(drawn, sort_keys=True))}
+        kept |= {"steps": trace["steps"][: parting.canvas], "draws": _listed(_drawn(trace)[: parting.draws])}
         return {name: kept.get(name, tensor[:0]) for name, tensor in trace.items()}
 
-    return Settled(replace(record, outs=cut(record.outs)), cut(outs), parting.note, parting)
+    return Settled(replace(record, outs=cut(oracle)), cut(port), parting.note, parting)
 
 
-def _bytes(text: str) -> Tensor:
-    return np.frombuffer(text.encode(), np.uint8)
+def _numbers_apart(trace: Trace) -> Trace:
+    draws = [{n: x for n, x in one.items() if n != "sha256" or one["kind"] != "categorical"} for one in _drawn(trace)]
+    return {**trace, "draws": _listed(draws)} if draws else trace
+
+
+def _drawn(trace: Trace) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(trace["draws"].tobytes() or "[]")
+    return found
+
+
+def _listed(draws: list[dict[str, Any]]) -> Tensor:
+    return np.frombuffer(json.dumps(draws, sort_keys=True).encode(), np.uint8)
 
 
 def _set_aside(port: Tensor, oracle: Tensor, step: int, ratio: Tensor) -> list[float]:
@@ -156,7 +169,7 @@ def _turned(oracle: Trace, port: Trace, nearness: Near, step: int) -> list[float
 
 
 def _parting(canvas: Record, step: int, turned: list[float], where: int, before: tuple[int, int]) -> Parting:
-    steps, sampled = len(canvas.outs["argmax"]), min(step + 1, len(canvas.outs["accepted"]))
+    steps, sampled = len(canvas.outs["argmax"]), min(step, len(canvas.outs["accepted"]))
     note = (
         f"followed {step} of {steps} steps of canvas {where}, then a tie: {len(turned)} decisions within "
         f"{max(turned):.2g} times the oracle's rounding (at most {NEAR:g}); nothing that follows from it is compared"

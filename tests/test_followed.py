@@ -170,7 +170,7 @@ def test_a_tie_ends_what_is_compared_and_everything_before_it_still_is():
         "accepted": 1, "canvas": 1, "stop": 1, "some_soft": 1,
     }  # fmt: skip
     assert len(settled.record.wide["margin"]) == 2
-    assert settled.parting == followed.Parting(3, 2, 10 + 1 + 2, 20, settled.note)
+    assert settled.parting == followed.Parting(3, 2, 10 + 1 + 1, 20, settled.note)
     assert settled.note.startswith("followed 1 of 3 steps of canvas 3, then a tie: 2 decisions within 1 times")
 
 
@@ -219,27 +219,44 @@ def test_what_comes_after_a_tie(at, parted):
     assert followed.Parting(1, 2, 0, 0, "").parted(at) is parted
 
 
+def run(tokens, draws, finish="length"):
+    texts = {"outcome": "finished", "finish": finish, "segments": json.dumps(tokens), "drafts": "[]"}
+    log = [{"kind": kind, "sha256": value} for kind, value in draws]
+    numbers = {"tokens": np.array(tokens, np.int32), "steps": np.array([3, 3], np.int32)}
+    bytes_ = {n: np.frombuffer(x.encode(), np.uint8) for n, x in {**texts, "draws": json.dumps(log)}.items()}
+    return {**bytes_, **numbers}
+
+
+NOISE = [("randint", "a"), ("randint", "b"), ("randint", "c")]
+
+
 def test_a_generation_is_compared_up_to_the_tie():
-    def text(said):
-        return np.frombuffer(said.encode(), np.uint8)
-
-    def run(tokens, draws, finish="length"):
-        outs = {"outcome": "finished", "finish": finish, "segments": json.dumps(tokens), "draws": json.dumps(draws)}
-        numbers = {"tokens": np.array(tokens, np.int32), "steps": np.array([3, 3], np.int32)}
-        return {**{n: text(x) for n, x in outs.items()}, **numbers, "drafts": text("[]")}
-
-    record = Record({}, run([1, 2, 3, 4, 5, 6], [1, 2, 3, 4]), {}, {})
+    record = Record({}, run([1, 2, 3, 4, 5, 6], [*NOISE, ("randint", "d")]), {}, {})
     parting = followed.Parting(1, 2, 3, 4, "followed")
-    same = followed.whole(record, run([1, 2, 3, 4, 9, 9], [1, 2, 3, 9], "stop"), parting)
+    same = followed.whole(record, run([1, 2, 3, 4, 9, 9], [*NOISE, ("randint", "x")], "stop"), parting)
     assert {n: x.tobytes() for n, x in same.outs.items()} == {n: x.tobytes() for n, x in same.record.outs.items()}
     assert same.outs["tokens"].tolist() == [1, 2, 3, 4]
     assert same.outs["steps"].tolist() == [3]
-    assert json.loads(same.outs["draws"].tobytes()) == [1, 2, 3]
-    other = followed.whole(record, run([1, 2, 9, 4], [1, 9]), parting)
+    assert len(json.loads(same.outs["draws"].tobytes())) == 3
+    other = followed.whole(record, run([1, 2, 9, 4], [NOISE[0], ("randint", "x")]), parting)
     assert other.outs["tokens"].tolist() == [1, 2, 9, 4]
-    assert json.loads(other.outs["draws"].tobytes()) == [1, 9]
+    assert not np.array_equal(other.outs["draws"], other.record.outs["draws"])
     assert followed.whole(record, record.outs, parting).note == ""
-    assert followed.whole(record, other.outs, None).outs is other.outs
+
+
+def test_without_a_tie_a_generation_is_compared_whole():
+    record = Record({}, run([1, 2], NOISE), {}, {})
+    for port in (run([1, 3], NOISE), run([1, 2], NOISE[:2]), run([1, 2], [*NOISE[:2], ("randint", "x")])):
+        settled = followed.whole(record, port, None)
+        assert any(not np.array_equal(settled.outs[n], x) for n, x in settled.record.outs.items())
+
+
+def test_chosen_tokens_are_compared_by_what_they_lead_to():
+    record = Record({}, run([1, 2], [*NOISE, ("categorical", "d")]), {}, {})
+    settled = followed.whole(record, run([1, 2], [*NOISE, ("categorical", "x")]), None)
+    assert np.array_equal(settled.outs["draws"], settled.record.outs["draws"])
+    lacking = followed.whole(record, run([1, 2], NOISE), None)
+    assert not np.array_equal(lacking.outs["draws"], lacking.record.outs["draws"])
 
 
 # Within the harness
