@@ -109,7 +109,7 @@ def whole(record: Record, outs: Trace, parting: Parting | None) -> Settled:
 
     What a categorical draw gives follows from logits, and is compared by what it leads to, not by its digest.
     """
-    if outs.keys() != record.outs.keys():
+    if outs.keys() != record.outs.keys() or "draws" not in outs:  # something is missing; or another model's generation
         return Settled(record, outs)
     oracle, port = (_numbers_apart(trace) for trace in (record.outs, outs))
     if parting is None or all(np.array_equal(port[name], tensor) for name, tensor in oracle.items()):
