@@ -11,8 +11,9 @@ from stages.forked import each
 from stages.planted import Mutant
 from stages.shelf import Question
 
-SHORT = (("short", "bfloat16"),)  # in float32 MLX's own BLAS adds in the order of its kernels for packed weights
-SCALE = Mutant("no router scale", "router", "moe.Router.scores", " * self.scale.array", "", "Not weighted.", ("short",))
+# In float32 MLX's own BLAS adds in the order of its kernels for packed weights, to the same bits.
+EXPERTS = (("experts", "bfloat16"),)
+SUM = Mutant("unweighted", "moe", "moe.Experts.__call__", "(y_NKD * weights_NK[..., None])", "y_NKD", "", ("experts",))
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def call(monkeypatch, tmp_path):
 
 def judged(mutant, question):
     """(the first objection, the nearest to one, the tier) of a process of its own."""
-    work = [partial(mutate._one, dense.MODEL, mutant, SHORT, question, canary.canary())]
+    work = [partial(mutate._one, dense.MODEL, mutant, EXPERTS, question, canary.canary())]
     ((_, found),) = each(work, 120.0)
     return found
 
@@ -43,8 +44,8 @@ def test_the_exact_tier_would_see_it():
 
 
 def test_a_bug_is_still_caught():
-    objection, _, _ = judged(SCALE, Question(tier="portable", dense=True))
-    assert objection.stage == "router"
+    objection, _, _ = judged(SUM, Question(tier="portable", dense=True))
+    assert objection.stage == "moe"
 
 
 def test_the_canary_names_what_differs():
