@@ -131,11 +131,27 @@ def summary(report: Report) -> list[str]:
         for names, cases in sorted(goldens.items())
         if names
     ]
+    texts += parted(report)
     bits = [v.value for v in report.verdicts if v.tier == "exact" and kind(v.gate) == "exact" and v.value is not None]
     if "exact" in found.tiers and set(_statuses(report)) == {Status.PASS} and bits:
         where = "" if found.tiers == ("exact",) else " in the exact tier"
         texts.append(f"max differing bits {number(max(bits))}{where}")
     return texts
+
+
+def parted(report: Report, lines: int = LINES) -> list[str]:
+    """Where free runs followed the oracle up to a tie: what comes after it was not compared, and that is said."""
+    found = dict.fromkeys(
+        f"{' '.join((v.case, *_runs(v.occurrence)))}: {v.note.partition(';')[0]}"
+        for v in report.verdicts
+        if v.mode == "free" and v.status is Status.PASS and v.note.startswith("followed ")
+    )
+    texts = [f"free run of {text}" for text in found]
+    return [*texts[:lines], *([f"... and {len(texts) - lines} more that ties parted"] if len(texts) > lines else [])]
+
+
+def _runs(occurrence: str) -> list[str]:
+    return [part for part in occurrence.split("/") if part.startswith("run=")]
 
 
 def _statuses(report: Report) -> list[Status]:

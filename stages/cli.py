@@ -99,6 +99,7 @@ def main() -> None:
 @click.option("--free", "mode", flag_value="free", help="Only the verdicts of the port's ordinary run.")
 @click.option("--forced", "mode", flag_value="forced", help="Only the verdicts of stages fed the oracle's inputs.")
 @click.option("--again", is_flag=True, help="Judge anew what the ledger already holds.")
+@click.option("--dense", is_flag=True, help="Let the port multiply unpacked weights in float32: another backend.")
 @click.option("--pages/--no-pages", default=True, help="Write the HTML pages when the whole table was judged.")
 @MARKDOWN
 @JUNIT
@@ -113,6 +114,7 @@ def run(
     tier: str | None,
     mode: str | None,
     again: bool,
+    dense: bool,
     pages: bool,
     markdown: Path | None,
     junit: Path | None,
@@ -120,7 +122,7 @@ def run(
 ) -> None:
     """Judge stages (default: all), and first whatever they wait for that holds no current PASS."""
     modes = (mode,) if mode else ("forced", "free")
-    asked = per_model(model, Question(stages, cases, computes, goldens, checkpoint, tier, modes, again))
+    asked = per_model(model, Question(stages, cases, computes, goldens, checkpoint, tier, modes, again, dense))
     answers = []
     with progress() as say, redirect_stdout(sys.stderr):  # whatever the port prints is no part of the answer
         try:

@@ -8,9 +8,9 @@ pixels, P patches, W the tower's hidden size, N soft tokens. Occurrences: `encod
 """
 
 from . import diffusion_gemma_engine as engine
-from . import vision_cases
+from . import text_cases, vision_cases
 from .gates import KL, Agreement, Exact, Within
-from .spec import Case, Out, Stage, Table
+from .spec import Out, Stage, Table
 
 SAME = Exact(because="no arithmetic: the same bytes on every backend")
 RESIZED = Exact(because="Pillow resamples in integers, and one float32 product is the same wherever floats are IEEE's")
@@ -159,175 +159,17 @@ stages = (
         {"h": "B C D"},
         {
             "logits": Out(
-                "B C V", portable=KL(1e-3, because="a tenth of what 8-bit against bfloat16 weights cost at best")
+                "B C V",
+                portable=KL(1e-3, because="a tenth of what 8-bit against bfloat16 weights cost at best"),
+                free=STACKED,
             )
         },
         after=("embed",),
     ),
 )
 
-# What no window, padding or cache reaches: the cases about those leave it to the others.
-LOADED = ("config", "weights")
-LEFT = (*LOADED, "mlp", "router", "select_experts", "moe", "rope")
-FIRST_ONLY = (("none",),)
-ALL_SIGNALS = (("none", "logits", "confidence", "entropy"),)
-TEXTS = (
-    "The capital of France is Paris.",
-    "",
-    " two  spaces,\ttab\nand a newline\n",
-    "def f(x):\n    return x ** 2  # square",
-    "naïve café — 12,345.67 € 東京 🙂",
-    "<bos><|turn>user\nhi<turn|>\n<|turn>model\n",
-    "look: <|image|> and <|image><image|>",
-    "A sentence that is longer than any limit somebody may have left in a tokenizer. " * 8,
-)
-CHATS = (
-    (("user", "What is the capital of France?"),),
-    (("system", "Answer in one word."), ("user", "Sky?"), ("assistant", "Blue."), ("user", "Grass?\n")),
-    (("user", "  spaces kept?  "), ("assistant", "yes <turn|>"), ("user", "é🙂")),
-)
-
-# The window w of nano is 24 tokens.
-cases = (
-    Case(
-        "text",
-        "the border between text and ids",
-        texts=TEXTS,
-        chats=CHATS,
-        computes=("bfloat16",),
-    ),
-    Case(
-        "short",
-        "few assignments (experts unsorted), every self-conditioning signal",
-        tokens=12,
-        canvas=6,
-        blocks=ALL_SIGNALS,
-        seed=1,
-        keep=(2,),
-    ),
-    Case(
-        "window-2",
-        "prompt < window < prompt and canvas together",
-        tokens=22,
-        canvas=8,
-        blocks=FIRST_ONLY,
-        seed=2,
-        keep=(0,),
-        leave=LEFT,
-    ),
-    Case(
-        "window-1",
-        "the last prompt whose sliding keys are not trimmed",
-        tokens=23,
-        canvas=8,
-        blocks=FIRST_ONLY,
-        seed=3,
-        keep=(1,),
-        leave=LEFT,
-    ),
-    Case(
-        "window",
-        "the first prompt whose sliding keys are trimmed; experts sorted from 64 assignments on",
-        tokens=24,
-        blocks=FIRST_ONLY,
-        seed=4,
-        keep=(5,),
-        leave=LOADED,
-    ),
-    Case(
-        "window+1",
-        "the first prompt that a sliding mask cuts",
-        tokens=25,
-        canvas=8,
-        blocks=FIRST_ONLY,
-        seed=5,
-        keep=(3,),
-        leave=LEFT,
-    ),
-    Case(
-        "long",
-        "prompt of 2w+3: most of it out of the window",
-        tokens=51,
-        canvas=8,
-        blocks=(("none", "logits"),),
-        seed=6,
-        keep=(4,),
-        leave=LEFT[:-1],
-    ),
-    Case(
-        "padded",
-        "left padding under an attention mask",
-        tokens=30,
-        canvas=6,
-        padding=7,
-        blocks=FIRST_ONLY,
-        seed=7,
-        keep=(0, 5),
-        leave=LEFT,
-    ),
-    Case(
-        "blocks",
-        "the cache extended by finished canvases, its ring trimmed",
-        tokens=20,
-        canvas=6,
-        blocks=(("none",), ("none",), ("none",)),
-        seed=8,
-        keep=(4,),
-        leave=LEFT,
-    ),
-    Case(
-        "chunks",
-        "prefill in chunks, one of a single token written into the ring, and more after it",
-        tokens=33,
-        canvas=6,
-        chunks=(16, 9, 5, 1, 2),
-        blocks=FIRST_ONLY,
-        seed=9,
-        keep=(3,),
-        leave=(*LEFT, "layer"),
-    ),
-    Case(
-        "ring",
-        "single tokens written into a ring that is not full",
-        tokens=6,
-        canvas=4,
-        chunks=(4, 1, 1),
-        blocks=FIRST_ONLY,
-        seed=13,
-        keep=(0,),
-        leave=(*LEFT, "layer"),
-        computes=("bfloat16",),
-    ),
-    Case(
-        "whole",
-        "the same prompt as `chunks` in one pass",
-        tokens=33,
-        canvas=6,
-        blocks=FIRST_ONLY,
-        seed=9,
-        keep=(4,),
-        leave=LEFT,
-    ),
-    Case(
-        "experts",
-        "63, 64 and 65 assignments: both sides of the sorting threshold",
-        assignments=(63, 64, 65),
-        seed=10,
-        leave=LOADED,
-    ),
-    Case(
-        "inline",
-        "the older checkpoint layout: vision quantized within the shards",
-        checkpoint="nano-inline",
-        tokens=9,
-        blocks=FIRST_ONLY,
-        seed=11,
-        keep=(2,),
-        leave=LEFT[2:],
-        computes=("bfloat16",),
-    ),
-)
-
 TABLE = Table(
-    "diffusion_gemma", (*stages, *engine.stages, *vision_cases.stages), (*cases, *vision_cases.cases, *engine.cases)
+    "diffusion_gemma",
+    (*stages, *engine.stages, *vision_cases.stages),
+    (*text_cases.cases, *vision_cases.cases, *engine.cases),
 )

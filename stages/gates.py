@@ -113,6 +113,8 @@ class Within:
     A row is the last axis; its error is a root mean square, divided by the oracle's in that row or by the oracle's in
     the whole tensor, whichever is larger (a row that the oracle happened to round luckily sets no bound); and never by
     less than `least` units in the last place of the row's largest element: a few numbers may all be rounded luckily.
+    With `apart` each index of the first axis has a yardstick of its own in place of the whole tensor's: steps that hand
+    their rounding on do not lend it to the steps before them.
     In a free run, where errors have travelled, the whole tensor's distance to the oracle is taken in units of the
     oracle's own free noise, of which the golden knows no more than that.
     """
@@ -121,6 +123,7 @@ class Within:
     because: str
     name: str = "within"
     least: float = 0.0
+    apart: bool = False
 
     def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:
         """Worst ratio of errors, at its row's element that is furthest off."""
@@ -138,7 +141,10 @@ class Within:
             ratio = _ratio(_row_rms(gap.ravel()), np.asarray(np.maximum(unit, np.max(floor)), np.float64))
         else:
             delta = np.atleast_1d(wide(yardstick.delta))
-            own = np.maximum(np.maximum(_row_rms(delta), _row_rms(delta.ravel())), floor)
+            together = _row_rms(delta.ravel())
+            if self.apart and delta.ndim > 1:
+                together = _row_rms(delta.reshape(len(delta), -1)).reshape(-1, *[1] * (delta.ndim - 2))
+            own = np.maximum(np.maximum(_row_rms(delta), together), floor)
             ratios = _ratio(_row_rms(gap - delta), own)
             row = _address(ratios) if ratios.ndim else ()
             ratio = ratios[row]
@@ -158,6 +164,19 @@ def _row_rms(gap: Tensor) -> Tensor:
     safe = np.where(top > 0, top, 1.0)
     rms: Tensor = top * np.sqrt(np.mean((gap / safe[..., None]) ** 2, axis=-1))
     return rms
+
+
+@dataclass(frozen=True)
+class Unasked:
+    """Nothing is compared, and no verdict given: for an output that says nothing outside the exact tier."""
+
+    because: str
+    name: str = "unasked"
+    bound: float = 0.0
+
+    def measure(self, oracle: Tensor, port: Tensor, yardstick: Yardstick) -> Measured:  # noqa: ARG002
+        """Nothing."""
+        return Measured(0.0, note="not asked in this tier")
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from goldens.errors import GoldenError
 from goldens.store import Golden, Record
 from reports.verdict import Status, Verdict, Worst
 
-from . import sides
+from . import followed, sides
 from .code import Executed
-from .gates import FLOATS, Tensor, Yardstick, bits, judge, ulps, wide
+from .gates import FLOATS, Tensor, Unasked, Yardstick, bits, judge, ulps, wide
 from .spec import Out, Stage, Table
 from .spread import spread
 
@@ -38,6 +38,7 @@ class Judge:
         model: The loaded port.
         plan: What the golden's run executed.
         executed: Per stage, the port's files that its forced cuts ran.
+        partings: Where the ordinary run left the oracle at a tie, by the run's prefix; in the portable tier alone.
     """
 
     table: Table
@@ -47,6 +48,7 @@ class Judge:
     model: Any
     plan: dict[str, Any]
     executed: dict[str, set[Any]] = field(default_factory=dict)
+    partings: dict[str, followed.Parting] = field(default_factory=dict)
     _free: dict[str, list[Verdict]] | None = None
 
     def forced(self, stage: Stage) -> list[Verdict]:
@@ -93,23 +95,46 @@ class Judge:
 
     def hold(self, here: Border, record: Record, outs: Trace) -> Iterator[Verdict]:
         """One verdict a tensor; a missing one and one that the golden does not know are failures."""
+        settled = self._settled(here, record, outs) if self.tier != "exact" else followed.Settled(record, outs)
+        record, outs = settled.record, settled.outs
         for name in sorted(record.outs.keys() | outs.keys()):
             out = here.stage.out(name)
             if out is None or name not in record.outs:
                 note = "the port gives this tensor, the golden does not hold it"
                 yield self.verdict(here, name, Status.FAIL, note=note)
             elif name not in outs:
-                gate = out.gate(self.tier).name
+                gate = out.gate(self.tier, here.mode).name
                 yield self.verdict(here, name, Status.FAIL, gate=gate, note="the port gives no such tensor")
-            else:
-                yield self._measure(here, name, record, outs[name])
+            elif not isinstance(out.gate(self.tier, here.mode), Unasked):
+                yield self._measure(here, name, settled)
 
-    def _measure(self, here: Border, name: str, record: Record, port: Tensor) -> Verdict:
+    def _settled(self, here: Border, record: Record, outs: Trace) -> followed.Settled:
+        """What is left to compare of a trajectory that ties may have parted."""
+        prefix, _, last = here.occurrence.rpartition("/")
+        run, _, canvas = prefix.rpartition("canvas=")
+        if here.stage.name in followed.WHOLE:
+            return followed.whole(record, outs, self.partings.get(here.occurrence.removesuffix("whole")))
+        if here.stage.name != followed.CANVAS:
+            return followed.Settled(record, outs)
+        if here.mode == "forced" and last == "forced":
+            return followed.forced(record, outs)
+        told = [self.golden.read(followed.CANVAS, f"{run}canvas={i}/forced") for i in range(int(canvas) + 1)]
+        made = [followed.made(one) for one in told[:-1]]
+        before = sum(draws for draws, _ in made), sum(tokens for _, tokens in made)
+        settled = followed.free(record, told[-1], outs, int(canvas), before)
+        if here.mode == "free" and settled.parting is not None:
+            self.partings.setdefault(run, settled.parting)
+        return settled
+
+    def _measure(self, here: Border, name: str, settled: followed.Settled) -> Verdict:
+        record, port = settled.record, settled.outs[name]
         out, oracle = here.stage.out(name), record.outs[name]
         assert out is not None
-        gate = out.gate(self.tier)
-        passed, measured = judge(gate, oracle, port, _yardstick(record, name, here.mode))
-        where, note = "", measured.note
+        gate = out.gate(self.tier, here.mode)
+        # A canvas' own steps are its yardstick however it was reached: until it parts, it sees the recorded tokens.
+        mode = "forced" if here.stage.name == followed.CANVAS and self.tier != "exact" else here.mode
+        passed, measured = judge(gate, oracle, port, _yardstick(record, name, mode))
+        where, note = "", "; ".join(part for part in (settled.note, measured.note) if part)
         if measured.index is not None and not passed:
             where = _address(out, measured.index, record.outs)
             values = f"oracle {_show(oracle, measured.index)}, port {_show(port, measured.index)}"
@@ -162,7 +187,12 @@ class _FreeRun:
         for stage, occurrence in self.waiting:
             here = Border(judge.table[stage], occurrence, "free")
             self.verdicts[stage].append(judge.verdict(here, "", status, note=unreached))
-        return self.verdicts
+        return {stage: [row for row in rows if not self._parted(row)] for stage, rows in self.verdicts.items()}
+
+    def _parted(self, row: Verdict) -> bool:
+        """Whether a border follows from a tie, which the canvas of that tie says: there is nothing to compare it to."""
+        parting = self.judge.partings.get(row.occurrence.partition("canvas=")[0])
+        return parting is not None and parting.parted(sides.parse(row.occurrence))
 
     def _crossed(self, stage: str, occurrence: str, ins: Trace, outs: Trace) -> None:
         judge = self.judge

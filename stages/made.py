@@ -1,9 +1,11 @@
-"""Hand-made inputs for the engine's decisions, exactly at their thresholds: no run comes by them by chance."""
+"""Inputs handed directly to a stage that no run comes by by chance: decisions exactly at their thresholds above all."""
 
 import json
 from typing import Any
 
 import numpy as np
+
+from . import pictures, sides
 
 Made = tuple[str, str, dict[str, Any]]
 
@@ -12,9 +14,42 @@ HALF = np.float32(0.5)
 
 
 def made() -> list[dict[str, Any]]:
-    """Each with its stage, occurrence and inputs."""
-    every = [*_confidence(), *_entropy(), *_renoise(), *_stopping(), *_steps()]
-    return [dict(zip(("stage", "occurrence", "ins"), one, strict=True)) for one in every]
+    """Each with its stage, occurrence (as text, and as `at` its parts) and inputs."""
+    every = [*_pictures(), *_temperature(), *_measured(), *_confidence(), *_entropy()]
+    every += [*_renoise(), *_stopping(), *_steps()]
+    return [{"stage": name, "occurrence": where, "at": sides.parse(where), "ins": ins} for name, where, ins in every]
+
+
+def _pictures() -> list[Made]:
+    """Five times too large along both axes: a resampler that first averages whole pixels gives others."""
+    file = pictures.png(pictures.shapes(260, 520)[..., 0], 0)
+    return [("image_preprocess", "made/large", {"file": file, "budget": np.array(2, np.int32)})]
+
+
+def _temperature() -> list[Made]:
+    """Steps of 48 whose temperature single precision rounds otherwise, and one where it does not."""
+    logits = np.array([[[-29.5, -3.25, -0.1, 0.0, 0.7, 1.0, 11.0, 29.9]]], np.float32)
+    return [
+        (
+            "temperature",
+            f"made/step={step}",
+            {
+                "logits": logits,
+                "step": np.array(step, np.int32),
+                "steps": np.array(48, np.int32),
+                "schedule": np.array([0.4, 0.8], np.float64),
+            },
+        )
+        for step in (48, 46, 22, 2)
+    ]
+
+
+def _measured() -> list[Made]:
+    """Entropy by either formula: alone on the last step, together with the probabilities before it."""
+    logits = np.zeros((1, 3, 8), np.float32)
+    logits[0, 1] = np.arange(8) / 4
+    logits[0, 2, 6] = 9.0
+    return [("token_entropy", f"made/step={step}", {"processed": logits}) for step in (2, 1)]
 
 
 def _confidence() -> list[Made]:
@@ -77,6 +112,9 @@ def _stopping() -> list[Made]:
     sure = np.zeros((1, 3, 8), np.float32)
     sure[0, [0, 1, 2], [4, 2, 7]] = 40.0
     even = np.zeros((1, 3, 8), np.float32)  # entropy ln 8 everywhere
+    mixed = sure.copy()
+    mixed[0, 0] = 0.0  # mean ln 8 / 3: less than the largest entropy, more than the smallest
+    certain = 25 * sure  # exp(-1000) is 0, and so is the entropy, on every backend
     best = np.array([[4, 2, 7]], np.int32)
     other = np.array([[4, 2, 6]], np.int32)
     log8 = float(np.float32(np.log(8)))
@@ -92,6 +130,10 @@ def _stopping() -> list[Made]:
         "unsure": (even, [best], 1, 0.005),
         "unsure-below": (even, [best], 1, log8 + 1e-3),
         "certain": (sure, [best], 1, 0.0),
+        "mean-below": (mixed, [best], 1, 1.0),
+        "mean-above": (mixed, [best], 1, 0.5),
+        "equal": (certain, [best], 1, 0.0),
+        "equal-above": (certain, [best], 1, 1e-9),
     }
     found = []
     for name, (processed, history, stability, confidence) in rows.items():

@@ -13,6 +13,7 @@ from typing import Any
 from goldens import canary
 from reports.verdict import Status, Verdict
 
+from . import dense as backend
 from . import sides
 from .asked import table_of
 from .cases import plan
@@ -68,6 +69,7 @@ class Found:
             "bound": row.to_json()["bound"] if row else None,
             "status": self.status,
             "math": self.mutant.math,
+            "bugs": list(self.mutant.bugs),
             "note": self.note or (row.note if row else ""),
         }
 
@@ -164,6 +166,8 @@ def _one(
     table = table_of(model)
     sides.cuts("port", model)
     sides.taps("port", model)
+    if question.dense and model == backend.MODEL:
+        backend.compute()
     if mutant is not None:
         plant(model, mutant)
     near: Verdict | None = None
@@ -188,14 +192,17 @@ def run(
     tier: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
     seconds: float = SECONDS,
+    dense: bool = False,
 ) -> Report:
     """Plant every mutant of these models, and say who caught it. First the port as it is: nobody may object to that.
+
+    With `dense` the port as it is multiplies unpacked weights.
 
     Raises:
         HarnessError: a golden is missing, or somebody objects to the port as it is.
     """
     start = time.perf_counter()
-    question = Question(tier=tier)
+    question = Question(tier=tier, dense=dense)
     ((_, here),) = each([canary.canary], seconds, IMPORTS)
     if isinstance(here, Lost):
         raise HarnessError(f"the canary of this machine's numeric backend gave nothing: {here.why}")

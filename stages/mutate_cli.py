@@ -19,8 +19,15 @@ from .progress import progress
 @click.command("mutate")
 @click.option("--model", type=click.Choice(MODELS), help="Only this model's mutants (default: all).")
 @click.option("--stage", "stages", multiple=True, metavar="NAME", help="Only those of this stage; may be repeated.")
-@click.option("-k", "names", multiple=True, metavar="TEXT", help="Only those whose name holds this; may be repeated.")
+@click.option(
+    "-k",
+    "names",
+    multiple=True,
+    metavar="TEXT",
+    help="Only those whose name holds this, or of this bug, as M72; may be repeated.",
+)
 @click.option("--tier", type=click.Choice(("exact", "portable")), help="Judge in this tier, whatever the canary says.")
+@click.option("--dense", is_flag=True, help="Let the port multiply unpacked weights in float32: another backend.")
 @click.option("--record", is_flag=True, help="With --tier portable: write what that tier catches, and its bounds.")
 @click.option("--seconds", default=mutate.SECONDS, show_default=True, help="What one mutant may take.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
@@ -29,22 +36,25 @@ def command(
     stages: tuple[str, ...],
     names: tuple[str, ...],
     tier: str | None,
+    dense: bool,
     record: bool,
     seconds: float,
     as_json: bool,
 ) -> None:
     """Plant the bugs of the tables in the port, in memory, and say who catches each."""
     whole = not (model or stages or names)
-    if record and (tier != "portable" or not whole):
+    if dense and tier != "portable":
+        raise UsageError("what is dense is judged in the portable tier: harness mutate --tier portable --dense")
+    if record and (tier != "portable" or dense or not whole):
         raise UsageError(f"--record keeps what the portable tier catches of all mutants: {ratchet.RENEW}")
     asked = {one: _chosen(mutate.mutants_of(one), stages, names) for one in ([model] if model else MODELS)}
     if not any(asked.values()):
         raise UsageError("no mutant is asked for: the stages and names given have none. See all with: harness mutate")
     with progress() as say:
-        report = mutate.run({one: mutants for one, mutants in asked.items() if mutants}, tier, say, seconds)
+        report = mutate.run({one: mutants for one, mutants in asked.items() if mutants}, tier, say, seconds, dense)
     if whole and tier != "portable":
         mutate.save(report)
-    lost = ratchet.lost(report) if tier == "portable" else []
+    lost = ratchet.lost(report) if tier == "portable" and not dense else []
     if record:
         ratchet.record(report)
     if as_json:
@@ -62,7 +72,8 @@ def _chosen(mutants: tuple[Mutant, ...], stages: tuple[str, ...], names: tuple[s
     return tuple(
         one
         for one in mutants
-        if (not stages or one.stage in stages) and (not names or any(name in one.name for name in names))
+        if (not stages or one.stage in stages)
+        and (not names or any(name in one.name or name in one.bugs for name in names))
     )
 
 

@@ -27,6 +27,7 @@ class Mutant:
         math: One sentence: what is computed otherwise.
         cases: Which goldens are asked, as "case" (in float32) or "case/bfloat16".
         bugs: Numbers in a catalogue of real bugs.
+        unseen: Why no gate of the portable tier can see it; "" where one has to.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Mutant:
     math: str
     cases: tuple[str, ...]
     bugs: tuple[str, ...] = ()
+    unseen: str = ""
 
     @property
     def goldens(self) -> tuple[tuple[str, str], ...]:

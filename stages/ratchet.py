@@ -15,12 +15,14 @@ RENEW = "harness mutate --tier portable --record"
 
 
 def bounds() -> dict[str, dict[str, Any]]:
-    """Gate and bound of every tensor in the portable tier, by "model/stage/tensor"."""
+    """Gate and bound of every tensor in the portable tier, by "model/stage/tensor", " free" behind it in free runs."""
     return {
-        f"{model}/{stage.name}/{tensor}": {"gate": out.portable.name, "bound": out.portable.bound}
+        f"{model}/{stage.name}/{tensor}{mode}": {"gate": gate.name, "bound": gate.bound}
         for model in MODELS
         for stage in table_of(model).stages
         for tensor, out in sorted(stage.gives.items())
+        for mode, gate in (("", out.portable), (" free", out.free))
+        if gate is not None
     }
 
 
@@ -52,18 +54,27 @@ def unreasoned() -> list[str]:
         for model in MODELS
         for stage in table_of(model).stages
         for tensor, out in stage.gives.items()
-        if not (out.portable.because.strip() and out.exact.because.strip())
+        if not all(gate.because.strip() for gate in (out.exact, out.portable, out.free) if gate is not None)
     ]
 
 
 def lost(report: Report) -> list[str]:
-    """Mutants that the portable tier caught when it was recorded, and no longer catches there or before."""
-    held = committed()["mutants"]
-    return [
-        f"LOST: {_name(one)} was caught at {before}, now at {one.caught_at or 'no stage'}"
-        for one in report.found
-        if (before := held.get(_name(one), {}).get("at")) and one.caught_at not in _until(one.model, before)
-    ]
+    """Mutants that the portable tier caught when it was recorded, and no longer catches there or before.
+
+    One whose row says why nothing there can see it may be lost; one that survives without such a reason is lost too,
+    and a reason that is no longer true has to go.
+    """
+    held, found = committed()["mutants"], []
+    for one in report.found:
+        before = held.get(_name(one), {}).get("at")
+        if one.mutant.unseen:
+            if one.caught_at:
+                found.append(f"SEEN: {_name(one)} is caught at {one.caught_at}: its row is not to call it unseen")
+        elif before and one.caught_at not in _until(one.model, before):
+            found.append(f"LOST: {_name(one)} was caught at {before}, now at {one.caught_at or 'no stage'}")
+        elif one.status == "SURVIVED":
+            found.append(f"LOST: {_name(one)} is caught at no stage, and its row does not say why")
+    return found
 
 
 def _until(model: str, stage: str) -> list[str]:
@@ -77,8 +88,8 @@ def invisible(report: Report) -> Iterator[str]:
     for one in report.found:
         if one.status == "SURVIVED":
             row = one.verdict
-            size = "" if row is None else f"{row.tensor} {row.value} of {row.bound} at {row.stage}"
-            yield f"INVISIBLE: {_name(one)}: {size}"
+            size = "" if row is None else f"{row.tensor} {row.value:.3g} of {row.bound} at {row.stage}"
+            yield f"INVISIBLE: {_name(one)}: {size}. {one.mutant.unseen}"
         elif one.status == "ELSEWHERE":
             yield f"LATER: {_name(one)}: not at {one.mutant.stage}, where it was made, but at {one.caught_at}"
 

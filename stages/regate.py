@@ -14,13 +14,13 @@ from .spec import Stage
 def measuring(stage: Stage) -> str:
     """A digest of a row without its bounds, reasons and place in the order: while it stands, stored values do."""
     gives = {
-        name: (out.axes, out.label, _loose(out.exact), _loose(out.portable))
+        name: (out.axes, out.label, _loose(out.exact), _loose(out.portable), _loose(out.free))
         for name, out in sorted(stage.gives.items())
     }
     return hashlib.sha256(repr((stage.name, stage.takes, gives)).encode()).hexdigest()
 
 
-def _loose(gate: Gate) -> str:
+def _loose(gate: Gate | None) -> str:
     found: Any = gate
     if is_dataclass(found) and not isinstance(found, type):
         found = replace(found, bound=0.0, because="")
@@ -33,7 +33,7 @@ def regated(stage: Stage, row: Verdict) -> Verdict:
     measured = row.value is not None and not math.isnan(row.value)
     if out is None or not measured or row.status not in {Status.PASS, Status.FAIL}:
         return row
-    gate = out.gate(row.tier)
+    gate = out.gate(row.tier, row.mode)
     if gate.bound == row.bound:
         return replace(row, because=gate.because)
     assert row.value is not None

@@ -17,7 +17,7 @@ from goldens.errors import GoldenError
 from reports.ledger import Entry, Ledger
 from reports.verdict import Status, Verdict
 
-from . import sides
+from . import dense, sides
 from .cases import plan
 from .code import BUILT, PORT, Executed, as_found, fingerprint, harness_digest, observing, unchanged
 from .dump import wanted
@@ -93,7 +93,7 @@ class Run:
             if name not in (names := [case.name for case in table.cases]):
                 raise UsageError(f"no case of {table.model} is called {name!r}; there are: {', '.join(names)}")
         self.ledger = Ledger.load(CACHE / "ledger")
-        self.here = canary.canary()
+        self.here = canary.canary() | (dense.PRIMITIVE if question.dense else {})
         as_found()
         versions = [f"{name}=={metadata.version(name)}" for name in PACKAGES]
         backend = [json.dumps(self.here, sort_keys=True), *versions, platform.python_version()]
@@ -109,6 +109,8 @@ class Run:
         if (where, compute) not in self._ports:
             self.progress(f"loading the port on {where.name} in {compute}")
             cuts, watch = sides.cuts("port", self.table.model), Executed()
+            if self.question.dense and not self._ports and self.table.model == dense.MODEL:
+                dense.compute()
             with watch.watching():
                 self._ports[where, compute] = self._load(cuts, where, compute)
             self._base[where, compute] = watch.files(constructors=False) | observing(self.table.model)

@@ -26,7 +26,7 @@ NOT_RUN = {
 
 @dataclass(frozen=True)
 class Question:
-    """What a command asks: which stages, cases and dtypes; which goldens, checkpoint, tier and modes."""
+    """What a command asks: stages, cases, dtypes; goldens, checkpoint, tier, modes; whether the port is `dense`."""
 
     stages: tuple[str, ...] = ()
     cases: tuple[str, ...] = ()
@@ -36,6 +36,7 @@ class Question:
     tier: str | None = None
     modes: tuple[str, ...] = ("forced", "free")
     again: bool = False
+    dense: bool = False
 
 
 @dataclass(frozen=True)

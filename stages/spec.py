@@ -20,16 +20,21 @@ class Out:
         exact: The gate where this machine's numeric backend is the golden's.
         portable: The gate elsewhere.
         label: Another output whose rows name the first axis of this one.
+        free: The gate elsewhere of what an ordinary run brings, with the errors of everything before; None where it is
+            `portable` too.
     """
 
     axes: Axes
     portable: Gate
     exact: Gate = field(default_factory=Exact)
     label: str = ""
+    free: Gate | None = None
 
-    def gate(self, tier: str) -> Gate:
-        """The gate in force in `tier` ("exact" or "portable")."""
-        return self.exact if tier == "exact" else self.portable
+    def gate(self, tier: str, mode: str = "forced") -> Gate:
+        """The gate in force in `tier` ("exact" or "portable") and `mode` ("forced" or "free")."""
+        if tier == "exact":
+            return self.exact
+        return self.free if mode == "free" and self.free is not None else self.portable
 
 
 @dataclass(frozen=True)

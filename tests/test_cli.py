@@ -146,7 +146,7 @@ def test_what_a_port_prints_is_no_part_of_the_document(fresh, monkeypatch):
     [
         (("run", "experts"), "no stage of diffusion_gemma is called 'experts'; there are: config, weights"),
         (("run", "Moe"), "no stage of diffusion_gemma is called 'Moe'"),
-        (("run", "--case", "shorter"), "no case of diffusion_gemma is called 'shorter'; there are: text, short"),
+        (("run", "--case", "shorter"), "no case of diffusion_gemma is called 'shorter'; there are: text, templates"),
         (("dump", "--case", "shorter"), "no case of diffusion_gemma is called 'shorter'"),
         (("run", "--compute", "float16"), "'float16'"),
         (("run", "--tier", "loose"), "'loose'"),

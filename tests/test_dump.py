@@ -274,13 +274,18 @@ def test_chunks_and_whole_are_one_prompt():
 
 
 @pytest.mark.parametrize(("case", "compute"), [(c.name, d) for c, d in wanted(TABLE, (), ())])
-def test_a_committed_golden_is_of_the_plan(case, compute):  # noqa: C901 -- one short branch a kind of case
+def test_a_committed_golden_is_of_the_plan(case, compute):  # noqa: C901, PLR0912 -- one short branch a kind of case
     made = plan(CASES[case], CONFIG)
     with Golden.open(golden_path(COMMITTED, TABLE.model, case, compute)) as golden:
         assert golden.manifest["compute"] == compute
         if case == "text":
             texts = [golden.read("tokenize", f"text={i}").ins["text"] for i in range(len(made["texts"]))]
             assert [text.tobytes().decode() for text in texts] == made["texts"]
+        elif case == "templates":
+            chats = [golden.read("chat_template", f"chat={i}").ins["messages"] for i in range(len(made["chats"]))]
+            assert [json.loads(chat.tobytes()) for chat in chats] == made["chats"]
+        elif case == "behind":  # of a full layer's attention alone
+            assert golden.occurrences("attention") == [f"encoder/chunk={i}/layer=5" for i in range(2)]
         elif case == "experts":
             for direct in made["direct_moe"]:
                 ins = golden.read("moe", f"direct/layer=2/assignments={direct['assignments']}").ins

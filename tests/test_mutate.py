@@ -190,6 +190,29 @@ def test_a_bound_that_lets_a_bug_through_is_not_recorded(tmp_path, monkeypatch):
     assert json.loads(ratchet.RECORD.read_text()) == held
 
 
+@pytest.mark.parametrize(
+    ("status", "unseen", "said"),
+    [
+        ("SURVIVED", "", "LOST: diffusion_gemma/no router scale is caught at no stage, and its row does not say why"),
+        ("SURVIVED", "Rounding.", ""),
+        ("CAUGHT", "Rounding.", "SEEN: diffusion_gemma/no router scale is caught at router: its row is not to call it"),
+        ("CAUGHT", "", ""),
+    ],
+)
+def test_what_no_bound_sees_says_why_and_only_that(tmp_path, monkeypatch, status, unseen, said):
+    monkeypatch.setattr(ratchet, "RECORD", tmp_path / "none.json")
+    row = mutate.Verdict("diffusion_gemma", "router", "", "forced", "", "", mutate.Status.FAIL, "", 1.0, 0.0, "", "")
+    one = mutate.Found("diffusion_gemma", replace(CAUGHT, unseen=unseen), status, row)
+    found = ratchet.lost(mutate.Report("portable", [one]))
+    assert "".join(found).startswith(said)
+    assert bool(found) == bool(said)
+
+
+def test_a_mutant_is_found_by_the_number_of_its_bug(call, only):
+    only(replace(CAUGHT, bugs=("M41",)), replace(CAUGHT, name="another"))
+    assert len(call("mutate", "-k", "M41", "--json").document["mutants"]) == 1
+
+
 def test_the_record_names_every_mutant():
     names = {f"{model}/{one.name}" for model in MODELS for one in mutate.mutants_of(model)}
     assert ratchet.committed()["mutants"].keys() == names

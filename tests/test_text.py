@@ -47,6 +47,14 @@ def test_a_green_table_says_that_no_bit_differs():
     ]
 
 
+def test_free_runs_that_ties_parted_are_named_once_each():
+    tied = {"note": "followed 5 of 6 steps, then a tie; 0 ties", "mode": "free", "tier": "portable"}
+    rows = [verdict(occurrence=f"run={n}/canvas=0/{kind}", **tied) for n in range(7) for kind in ("forced", "free")]
+    lines = plain(Report((stage("moe"),), (*rows, verdict()))).splitlines()
+    assert lines.count("free run of long/bfloat16 run=3: followed 5 of 6 steps, then a tie") == 1
+    assert lines[-2] == "... and 2 more that ties parted"
+
+
 def test_a_red_table_shows_five_failures_forced_first_and_counts_the_rest():
     lines = plain(RED).splitlines()
     assert lines[1].split()[:7] == ["router", "FAIL", "1", "6", "3", "7", "exact"]

@@ -253,7 +253,7 @@ def test_a_tightened_gate_locks_what_waits_for_it_remembered_or_not(checkout):
 
 
 def test_a_case_edited_after_its_recording_is_stale(checkout):
-    table = checkout.root / "stages" / "diffusion_gemma.py"
+    table = checkout.root / "stages" / "text_cases.py"
     was = table.read_text()
     assert was.count("seed=1,") == 1
     try:

@@ -17,6 +17,7 @@ CHECKPOINT = HERE / "checkpoint"
 INLINE_DIGEST = HERE / "inline.sha256"
 SHARDS = 2
 SIDECAR = "optiq_vision.safetensors"
+TEMPLATES: dict[Variant, str] = {"sidecar": "chat_template.jinja", "inline": "chat_template.older.jinja"}
 
 
 def build(variant: Variant) -> dict[str, bytes]:
@@ -31,7 +32,7 @@ def build(variant: Variant) -> dict[str, bytes]:
     files |= _shards(model)
     files["config.json"] = _json(config(text.bits | vision.bits))
     files["generation_config.json"] = _json(GENERATION)
-    return dict(sorted((files | tokenizer.files(HERE)).items()))
+    return dict(sorted((files | tokenizer.files(HERE, TEMPLATES[variant])).items()))
 
 
 def write(variant: Variant, out: Path) -> dict[str, bytes]:

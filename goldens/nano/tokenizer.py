@@ -135,8 +135,8 @@ def _beginning() -> Json:
     }
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    """Every tokenizer file by name, made from the corpus and the template in `folder`."""
+def files(folder: Path, template: str = "chat_template.jinja") -> dict[str, bytes]:
+    """Every tokenizer file by name, made from the corpus and the template of that name in `folder`."""
     corpus = (folder / "corpus.txt").read_text("utf-8")
     extra = [token for token in SPECIAL if token not in NAMED.values()]
     settings: Json = {
@@ -148,7 +148,7 @@ def files(folder: Path) -> dict[str, bytes]:
     } | NAMED
     special = {"additional_special_tokens": extra} | NAMED
     return {
-        "chat_template.jinja": (folder / "chat_template.jinja").read_bytes(),
+        "chat_template.jinja": (folder / template).read_bytes(),
         "special_tokens_map.json": _json(special),
         "tokenizer.json": (json.dumps(tokenizer(corpus), ensure_ascii=False, indent=None) + "\n").encode(),
         "tokenizer_config.json": _json(settings),

@@ -14,6 +14,7 @@ from .tensors import to_numpy
 
 Trace = dict[str, np.ndarray]
 DIGEST = 8  # bytes of a row's sha256 that are kept
+SOME = 16  # numbers of a row that are kept beside its digest, evenly apart: another backend's digest says nothing
 
 
 def row_digests(x: mx.array) -> np.ndarray:
@@ -22,6 +23,12 @@ def row_digests(x: mx.array) -> np.ndarray:
     flat = array.reshape(-1, array.shape[-1])
     digests = b"".join(hashlib.sha256(row.tobytes()).digest()[:DIGEST] for row in flat)
     return np.frombuffer(digests, np.uint8).reshape(*array.shape[:-1], DIGEST)
+
+
+def some(x: mx.array) -> np.ndarray:
+    """At most 16 numbers of each row of the last axis, evenly apart from the first on: floats [..., 16]."""
+    array = to_numpy(x)
+    return np.ascontiguousarray(array[..., :: -(-array.shape[-1] // SOME)])
 
 
 def best_two(processed: mx.array) -> tuple[np.ndarray, np.ndarray]:
@@ -72,7 +79,7 @@ def gives(canvas: Canvas) -> Trace:
     """What the steps of a canvas came to, stacked."""
     shape = tuple(canvas.tokens.shape)
     sampled = sampling(canvas)
-    softs = [row_digests(step["soft"]) for step in canvas.steps if "soft" in step.values and not ends(canvas, step)]
+    softs = [step["soft"] for step in canvas.steps if "soft" in step.values and not ends(canvas, step)]
     best, margin = zip(*(best_two(step["processed"]) for step in canvas.steps), strict=True)
     return {
         "argmax": stacked([step["argmax"] for step in canvas.steps], shape, np.int32),
@@ -81,7 +88,9 @@ def gives(canvas: Canvas) -> Trace:
         "canvas": stacked([step["tokens"] for step in sampled], shape, np.int32),
         "stop": np.array([ends(canvas, step) for step in canvas.steps]),
         "logits": np.stack([row_digests(step["logits"]) for step in canvas.steps]),
-        "soft": np.stack(softs) if softs else np.zeros((0, *shape, DIGEST), np.uint8),
+        "some_logits": np.stack([some(step["logits"]) for step in canvas.steps]),
+        "soft": np.stack([row_digests(x) for x in softs]) if softs else np.zeros((0, *shape, DIGEST), np.uint8),
+        "some_soft": np.stack([some(x) for x in softs]) if softs else np.zeros((0, *shape, 0), np.float32),
         "best": np.stack(best),
         "margin": np.stack(margin),
         "measure": stacked([step["measure"] for step in sampled], shape, np.float32),

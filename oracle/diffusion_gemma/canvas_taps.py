@@ -51,7 +51,10 @@ def _about_pictures(reference: Reference, planned: dict[str, Any], prefix: str, 
         "seed": count(planned["seed"]),
         "said": facts.as_bytes(""),
     }
-    emit("generate_image", f"{prefix}whole", ins, canvas_cuts.generate_image(reference, {}, **ins))
+    inner = _Generation(reference, planned["options"], prefix, emit)
+    with engine.Observed(finished=inner.canvas).watching():
+        found = canvas_cuts.generate_image(reference, {}, **ins)
+    emit("generate_image", f"{prefix}whole", ins, found)
 
 
 def untold(ins: Trace) -> Trace:

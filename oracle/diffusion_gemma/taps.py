@@ -31,7 +31,7 @@ def run(reference: Reference, plan: dict[str, Any], emit: Emit) -> None:
         _Passes(reference, emit).run(plan)
     direct.run(reference, plan, emit)
     for made in plan.get("made", ()):
-        gives = getattr(cuts, made["stage"])(reference, {}, **made["ins"])
+        gives = getattr(cuts, made["stage"])(reference, made["at"], **made["ins"])
         emit(made["stage"], made["occurrence"], made["ins"], gives)
     for generation in plan.get("generations", ()):
         canvas_taps.run(reference, generation, generation["prefix"], emit)

@@ -24,6 +24,7 @@ from .sight import Sight
 from .tokens import Tokens
 
 _DIGEST = 8  # bytes of a row's sha256 that are kept
+_SOME = 16  # numbers of a row that are kept beside its digest
 
 
 @lru_cache(maxsize=4)
@@ -38,6 +39,12 @@ def row_digests(x: mx.array) -> np.ndarray:
     rows = array.reshape(-1, array.shape[-1])
     digests = b"".join(hashlib.sha256(row.tobytes()).digest()[:_DIGEST] for row in rows)
     return np.frombuffer(digests, np.uint8).reshape(*array.shape[:-1], _DIGEST)
+
+
+def some(x: mx.array) -> np.ndarray:
+    """At most 16 numbers of each row of the last axis, evenly apart from the first on: floats [..., 16]."""
+    array = to_numpy(x)
+    return np.ascontiguousarray(array[..., :: -(-array.shape[-1] // _SOME)])
 
 
 def _stacked(arrays: Sequence[mx.array], shape: tuple[int, ...], dtype: Any) -> np.ndarray:
@@ -56,7 +63,9 @@ def as_trace(steps: Sequence[Step], shape: tuple[int, ...]) -> Trace:
         "canvas": _stacked([one.canvas.tokens for one in sampled], shape, np.int32),
         "stop": np.array([step.done for step in steps]),
         "logits": np.stack([row_digests(step.logits) for step in steps]),
+        "some_logits": np.stack([some(step.logits) for step in steps]),
         "soft": np.stack([row_digests(x) for x in signals]) if signals else np.zeros((0, *shape, _DIGEST), np.uint8),
+        "some_soft": np.stack([some(x) for x in signals]) if signals else np.zeros((0, *shape, 0), np.float32),
         "best": np.stack([pair[..., 1] for pair in best]),
         "margin": np.stack([pair[..., 1] - pair[..., 0] for pair in best]),
         "measure": _stacked([one.measure for one in sampled], shape, np.float32),

@@ -66,7 +66,7 @@ def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
     for i, ins in enumerate(plan.get("direct_masks", ())):
         emit("image_masks", f"direct={i}", ins, cuts.image_masks(model, {}, **ins))
     for made in plan.get("made", ()):
-        gives = getattr(cuts, made["stage"])(model, {}, **made["ins"])
+        gives = getattr(cuts, made["stage"])(model, made["at"], **made["ins"])
         emit(made["stage"], made["occurrence"], made["ins"], gives)
     for planned in plan.get("generations", ()):
         canvas_taps.run(model, planned, emit)
