@@ -17,8 +17,9 @@ from .cases import plan
 from .diff_align import align
 from .diff_crop import cropped
 from .diff_far import Far, far
+from .diff_first import first
 from .diff_near import Near, adopted
-from .diff_first import First, Sides, Step, first, steps
+from .diff_sides import First, Sides, Step, steps
 from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
 from .frames import watching

@@ -17,8 +17,7 @@ Pair = tuple[int | None, int | None]
 def align(port: list[Op], oracle: list[Op], start: int = 0) -> list[Pair]:
     """(number in the port's log, number in the oracle's) in order; None where one side has no such operation.
 
-    Args:
-        start: Number of the port's first operation that is to be paired.
+    The port's are paired from number `start` on.
     """
     if start:
         return [(None if i is None else i + start, j) for i, j in align(port[start:], oracle)]

@@ -1,4 +1,4 @@
-"""An oracle that fills its arrays up to a fixed size, beside a port that does not: its log, cut to what is filled in."""
+"""An oracle that fills arrays up to a fixed size, beside a port that does not: its log, cut to what is filled in."""
 
 from collections.abc import Iterator
 from dataclasses import replace

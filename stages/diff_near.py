@@ -1,4 +1,4 @@
-"""Two frameworks never give the same bits: what is nearly the oracle's gets the oracle's digest, and compares as equal."""
+"""Two frameworks never give the same bits: what is nearly the oracle's gets its digest, and compares as equal."""
 
 from collections.abc import Iterator
 from dataclasses import replace

@@ -13,10 +13,10 @@ from goldens import canary
 from . import sides
 from .asked import table_of
 from .diff import Bench
-from .errors import HarnessError
+from .errors import HarnessError, UsageError
 from .forked import Lost, each
-from .mutate import IMPORTS, OBJECTS, SECONDS, judge_port
-from .places import ROOT
+from .mutate import IMPORTS, OBJECTS, SECONDS, judge_port, mutants_of
+from .places import MODELS, ROOT
 from .planted import Mutant, function_of, plant
 from .shelf import Question, Shelf
 from .spec import Table
@@ -112,8 +112,7 @@ def grade(where: Hunk, file: str, line: int) -> str:
 def mark(model: str, mutant: Mutant, here: dict[str, str], at: At | None = None, logs: Path | None = None) -> Any:
     """In a process of its own: plant, judge until somebody objects, open that: (where, `Opened`).
 
-    Args:
-        at: Where somebody objects, if that is known.
+    `at` is where somebody objects, if that is known; `logs` keeps what the oracle did.
 
     Raises:
         HarnessError: nobody objects, or the port does not open its checkpoint any more.
@@ -134,6 +133,26 @@ def mark(model: str, mutant: Mutant, here: dict[str, str], at: At | None = None,
     held = Shelf(table, question, here, load).take(next(case for case in table.cases if case.name == name), compute)
     bench = Bench(table, held, load(held.checkpoint, compute), logs)
     return at, bench.open(table[at.stage], at.occurrence, free=False)
+
+
+def planted(name: str, model: str | None, *, look: bool) -> tuple[str, At | None]:
+    """Plant a bug in this process' port, and say whose port that is; where it is objected to first, if asked to look.
+
+    Raises:
+        UsageError: no bug is called that, or several models have one.
+        HarnessError: nobody objects to it.
+    """
+    found = [(one, bug) for one in ((model,) if model else MODELS) for bug in mutants_of(one) if bug.name == name]
+    if len(found) != 1:
+        raise UsageError(
+            f"{len(found)} planted bugs are called {name!r}; "
+            + ("name the model: --model" if found else "see all with: harness mutate")
+        )
+    model, bug = found[0]
+    sides.cuts("port", model)
+    sides.taps("port", model)
+    plant(model, bug)
+    return model, caught(table_of(model), bug, Question(), canary.canary()) if look else None
 
 
 def caught(table: Table, mutant: Mutant, question: Question, here: dict[str, str]) -> At:

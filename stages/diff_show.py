@@ -6,7 +6,7 @@ from typing import Any
 
 from .diff import Opened
 from .diff_far import Far
-from .diff_first import Step
+from .diff_sides import Step
 from .oplog import Op
 
 LINES = 200  # operations shown before those that are equal are left out

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -17,9 +16,8 @@ import numpy as np
 
 from .frames import Frame, Watch
 from .gates import FLOATS, Tensor, wide
-from .places import ROOT
+from .opsites import Site, lines
 
-HERE = (str(Path(__file__)),)
 # These call Python back, evaluate, or make no array of arrays.
 LEFT = frozenset({
     "compile", "disable_compile", "enable_compile", "eval", "async_eval", "grad", "vjp", "jvp", "vmap",
@@ -51,18 +49,6 @@ FORMS = frozenset({
     "contiguous", "getitem", "transpose", "broadcast_to", "concatenate", "atleast_1d", "atleast_2d",
     "atleast_3d",
 })  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Site:
-    """A line of Python on the way to an operation: a file under the checkout, or under a package, and its function."""
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True)
@@ -305,22 +291,3 @@ def _text(value: Any, mx: Any) -> str:
     if isinstance(value, mx.Dtype):
         return str(value).rpartition(".")[2]
     return repr(value) if not isinstance(value, (list, tuple)) else f"({', '.join(_text(v, mx) for v in value)})"
-
-
-def lines() -> tuple[Site, ...]:
-    """Lines on the way here, outermost first, without those of the framework, the harness and what started it."""
-    found = []
-    frame: Any = sys._getframe(2)  # noqa: SLF001 -- a whole traceback an operation would cost more than the operation
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if name.startswith(str(ROOT)):
-            file = Path(name).relative_to(ROOT).as_posix()
-            if file.startswith(("stages/", "tests/")):
-                if file not in HERE and not file.endswith(("oplog.py", "torchlog.py")):
-                    break
-            else:
-                found.append(Site(file, frame.f_lineno, frame.f_code.co_name))
-        elif "site-packages/" in name and "/mlx/" not in name and "/torch/" not in name:
-            found.append(Site(name.rpartition("site-packages/")[2], frame.f_lineno, frame.f_code.co_name))
-        frame = frame.f_back
-    return tuple(reversed(found))

@@ -19,7 +19,8 @@ from .asked import table_of
 from .errors import HarnessError
 from .frames import watching
 from .gates import Tensor
-from .oplog import Op, Operand, OpLog, Site, recording
+from .oplog import Op, Operand, OpLog, recording
+from .opsites import Site
 from .places import ROOT
 from .whence import keys
 
@@ -47,8 +48,7 @@ class Asked:
 def oracle_log(asked: Asked, logs: Path | None = None) -> tuple[OpLog, Trace]:
     """The oracle's operations on a golden's inputs, and what its cut gave.
 
-    Args:
-        logs: Folder where the answer is kept and looked for; neither if not given.
+    Where `logs` is a folder, the answer is looked for and kept there.
 
     Raises:
         HarnessError: the oracle is not installed here, or its cut raises.

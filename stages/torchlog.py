@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from .gates import Tensor
-from .oplog import FORMS, Op, Operand, OpLog, digest, lines
+from .oplog import FORMS, Op, Operand, OpLog, digest
+from .opsites import lines
 
 # PyTorch's names where MLX calls the same thing otherwise.
 NAMED = {
@@ -27,9 +29,8 @@ def recording() -> Iterator[OpLog]:
     Raises:
         ModuleNotFoundError: PyTorch is not installed.
     """
-    import torch  # noqa: PLC0415 -- only the process that runs the oracle has it
-    from torch.overrides import TorchFunctionMode  # noqa: PLC0415
-
+    torch: Any = import_module("torch")  # only the process that runs the oracle has it
+    mode: Any = import_module("torch.overrides").TorchFunctionMode
     log = OpLog()
     kept: list[Any] = []
     known: dict[int, Operand] = {}
@@ -50,8 +51,8 @@ def recording() -> Iterator[OpLog]:
             log.leaves[found] = value
         return known[id(tensor)]
 
-    class Mode(TorchFunctionMode):  # type: ignore[misc]
-        def __torch_function__(self, called: Any, types: Any, args: Any = (), named: Any = None) -> Any:  # noqa: ARG002
+    class Mode(mode):  # type: ignore[misc]
+        def __torch_function__(self, called: Any, types: Any, args: Any = (), named: Any = None) -> Any:
             name = canonical(called)
             operands = [operand(one) for one in _tensors((*args, *(named or {}).values()), torch)]
             result = called(*args, **(named or {}))

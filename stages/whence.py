@@ -1,65 +1,16 @@
 """Where a value came from: walked back through the names, calls and attributes that handed it on."""
 
-import hashlib
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-
 from .frames import PARAMETER, Frame, Watch, Write, reads, spans
-from .oplog import Site
+from .likeness import key, members, telling
+from .opsites import Site
 
 Place = tuple[Frame, int, int]  # a call, a line of it, and when
 DEPTH = 3  # a value may lie so deep in what holds it
-NOTHING = "nothing"  # the key of None
-TELLING = 8  # elements or letters
-MEMBERS = 1000  # of a container that are looked at
-
-
-def key(value: Any) -> str | None:
-    """What is equal where two values are, whatever their shape, dtype and framework; None of what is no value."""
-    if value is None:
-        return NOTHING
-    if isinstance(value, (bool, int, float, np.generic, np.ndarray)):
-        return _numbers(value)
-    if isinstance(value, (str, bytes)):
-        return _numbers(np.frombuffer(value.encode() if isinstance(value, str) else value, np.uint8))
-    if type(value).__module__ == "mlx.core" and type(value).__name__ == "array":
-        return _numbers(_evaluated(value))
-    if isinstance(value, (list, tuple)) and value and all(isinstance(one, (bool, int, float)) for one in value):
-        return _numbers(value)
-    if type(value).__module__.startswith("PIL."):
-        return _numbers(np.asarray(value)) if hasattr(value, "getpixel") else None
-    return None
-
-
-def telling(value: Any) -> bool:
-    """Whether two such values are hardly equal by chance."""
-    if isinstance(value, (str, bytes, list, tuple)):
-        return len(value) >= TELLING
-    return int(getattr(value, "size", 0) if not hasattr(value, "getpixel") else TELLING) >= TELLING
-
-
-def _numbers(value: Any) -> str:
-    with np.errstate(invalid="ignore"):
-        array = np.asarray(value)
-        # Arrays in single precision: numpy's own doubles become that on their way into a framework.
-        kind = np.complex128 if array.dtype.kind == "c" else np.float32 if array.ndim else np.float64
-        flat = np.ascontiguousarray(array.astype(kind)).ravel()
-        flat = flat.astype(np.float64) if array.ndim and array.size == 1 else flat
-    return hashlib.sha256(flat.tobytes()).hexdigest()[:20]
-
-
-def _evaluated(array: Any) -> Any:
-    import mlx.core as mx  # noqa: PLC0415 -- looking at a table needs no framework
-
-    if array.dtype == mx.bfloat16:
-        return np.array(array.view(mx.uint16)).view(ml_dtypes.bfloat16)
-    return np.array(array)
 
 
 @dataclass
@@ -87,10 +38,10 @@ class Trail:
 
     def frames_of(self, frame: Frame | None) -> Iterator[Place]:
         """(call, the line it was at, when) from the inside out, up to what the harness called."""
-        line, number = 0, self.watch.number
-        while frame is not None:
-            yield frame, line, number
-            frame, line, number = frame.parent, frame.asked, frame.began
+        line, number, at = 0, self.watch.number, frame
+        while at is not None:
+            yield at, line, number
+            line, number, at = at.asked, at.began, at.parent
 
     def calls(self, frame: Frame, line: int, until: int) -> list[Frame]:
         """What the expression at a line called, latest first, of what had ended by then."""
@@ -166,6 +117,11 @@ class Trail:
         It is out where both were at hand, or where the wrong one got the only name it is used by.
 
         Args:
+            frame: The call that used it.
+            line: The line that did.
+            until: When.
+            wrong: The key of the value.
+            right: That of the oracle's, if there is one.
             meant: Whether the wrong value is one that the oracle uses too, for something else.
         """
         held: Any = None
@@ -237,25 +193,26 @@ class Trail:
             made: The call that made the value: it did what it is for.
             within: Unless more should have been done in there.
         """
-        wanted = self.key(out)
-        for frame in self.watch.frames:
-            if frame.file.endswith(doors) or frame.parent is None or not frame.parent.file.endswith(doors):
-                continue
-            if not frame.returns or not self.holds(frame.returns[-1][2], wanted or "", 2):
-                continue
+        found: Site | None = None
+        wanted = self.key(out) or ""
+        doorsteps = (
+            one
+            for one in self.watch.frames
+            if not one.file.endswith(doors) and one.parent is not None and one.parent.file.endswith(doors)
+        )
+        frame = next((one for one in doorsteps if one.returns and self.holds(one.returns[-1][2], wanted, 2)), None)
+        while frame is not None:
             until, line, value = frame.returns[-1]
-            while True:
-                inner = [
-                    one
-                    for one in self.calls(frame, line, until)
-                    if self.key(one.returns[-1][2]) == wanted
-                    and (one is not made or (within and one.returns[-1][2] is value))
-                ]
-                if not inner:
-                    return Site(frame.file, line, frame.code.co_name)
-                frame = inner[0]
-                until, line, value = frame.returns[-1]
-        return None
+            found = Site(frame.file, line, frame.code.co_name)
+            frame = next(
+                (one for one in self.calls(frame, line, until) if self._passed(one, wanted, value, made, within)), None
+            )
+        return found
+
+    def _passed(self, call: Frame, wanted: str, value: Any, made: Frame | None, within: bool) -> bool:
+        """Whether a call gave what was given on; what made it, only where that is the very thing, and asked for."""
+        given = call.returns[-1][2]
+        return self.key(given) == wanted and (call is not made or (within and given is value))
 
     def _step(self, frame: Frame, line: int, until: int, wanted: str) -> Place | None:
         for depth in (0, DEPTH):  # the value itself, before what has it in it
@@ -294,21 +251,6 @@ def keys(watch: Watch) -> set[str]:
 def latest(frame: Frame, name: str, until: int) -> Write | None:
     """The last time that a name got a value before then."""
     return next((one for one in reversed(frame.writes) if one.name == name and one.number <= until), None)
-
-
-def members(value: Any) -> list[Any]:
-    """What a value holds: of a container its members, of an object its attributes; of large ones the first."""
-    if isinstance(value, dict):
-        return [one for _, one in zip(range(MEMBERS), value.values(), strict=False)]
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [one for _, one in zip(range(MEMBERS), value, strict=False)]
-    if isinstance(value, (str, bytes, int, float, type, ModuleType, np.ndarray)) or value is None or callable(value):
-        return []
-    if type(value).__module__.startswith(("port.", "oracle.")):
-        found = list(getattr(value, "__dict__", {}).values())
-        slots = getattr(type(value), "__slots__", ())
-        return found + [getattr(value, name) for name in slots if hasattr(value, name)]
-    return []
 
 
 def site(at: Place) -> Site:
