@@ -1,26 +1,62 @@
 """Which line is to be looked at: an operation that goes wrong is often right itself, and what it is given is not."""
 
+import re
+from contextlib import suppress
+from typing import Any
+
 from .diff_sides import Sides, named_line, trail_of
 from .frames import Frame
-from .likeness import NOTHING
+from .likeness import NOTHING, key
 from .oplog import Op, Operand, OpLog
 from .opsites import Site
-from .whence import site
+from .whence import DOORS, Place, Trail, site
 
-DOORS = ("cuts.py", "taps.py", "borders.py", "record.py")  # of the port, where it meets the harness
+NUMBER = r"-?\d[\d.e+-]*"
 NEAR = 40  # operations before and after one, among which a function that does more shows itself
 
 
-def told_at(sides: Sides, i: int, told: set[str]) -> Site | None:
-    """Where a number that an operation was told, otherwise than the oracle's, was computed."""
+def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None) -> Site | None:
+    """Where a number or word that an operation was told, otherwise than the oracle's, was computed.
+
+    Args:
+        sides: The logs.
+        i: The operation.
+        told: What it was told, as text.
+        asked: What the oracle's was.
+    """
     op, trail = sides.port.ops[i], trail_of(sides)
     if trail is None or op.frame is None:
         return None
+    mine, theirs = (set(re.findall(NUMBER, " ".join(one))) for one in (told, asked or set()))
     for value in op.told:
-        if isinstance(value, (int, float, str)) and any(one.rpartition("=")[2] == repr(value) for one in told):
-            wanted = trail.key(value)
-            assert wanted is not None
-            return outside(trail.way(op.frame, op.sites[-1].line, op.when, wanted))
+        if isinstance(value, (int, float, str)) and (repr(value) in mine - theirs or f"'{value}'" in " ".join(told)):
+            start: Place = (op.frame, op.sites[-1].line, op.when)
+            ways = [trail.way(*start, key(one) or "") for one in _signed(value)]
+            return outside(_strange(sides, trail, max(ways, key=len)))
+    return None
+
+
+def _signed(value: Any) -> tuple[Any, ...]:
+    """A number is often read by name and negated on the spot."""
+    return (value, -value) if isinstance(value, (int, float)) and not isinstance(value, bool) else (value,)
+
+
+def _strange(sides: Sides, trail: Trail, way: list[Place]) -> list[Place]:
+    """A way to what a number was computed of, where the oracle has all of that but one number."""
+    frame, line, until = way[-1]
+    known = sides.keys | {found for one in sides.told if (found := _number_key(one)) is not None}
+    numbers = {
+        path[0]: key(value) or ""
+        for path, value, _ in trail.names(frame, line, until)
+        if len(path) == 1 and isinstance(value, (int, float)) and not isinstance(value, bool)
+    }
+    strange = {name: found for name, found in numbers.items() if found not in known}
+    return way + trail.way(frame, line, until, *strange.values()) if len(strange) == 1 else way
+
+
+def _number_key(text: str) -> str | None:
+    with suppress(ValueError):
+        return key(float(text))
     return None
 
 
@@ -107,7 +143,7 @@ def between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:
 def gave_at(sides: Sides, op: Op, *, within: bool) -> Site | None:
     """The line of the port that gave out a value: where it left the port's own functions for the cut."""
     trail = trail_of(sides)
-    return None if trail is None else trail.given_out(op.out, DOORS, op.frame, within=within)
+    return None if trail is None else trail.given_out(op.out, op.frame, within=within)
 
 
 def caller(log: OpLog, i: int) -> Site | None:

@@ -34,7 +34,7 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
     if found := given_out(sides, outs):
         return found
     if sides.port.start == len(ops):  # a stage that only looks at what was loaded
-        lost = [i for one in sides.taken(0) for i in _sources(sides, [one])]
+        lost = [i for one in sides.taken(0) for i in _sources(sides, [one]) if sides.misses(ops[i].out.shape)]
     return _explained(sides, min(lost)) if lost else _left_out(sides)
 
 
@@ -107,7 +107,7 @@ def _explained(sides: Sides, i: int) -> First:
     told, asked = _told(op.fixed), _told(theirs.fixed)
     if told != asked and not (again is not None and sides.digest(again) == theirs.digest):
         why += f"; told ({', '.join(sorted(told - asked))}), the oracle's ({', '.join(sorted(asked - told))})"
-        at = told_at(sides, i, told - asked) or at
+        at = told_at(sides, i, told - asked, asked - told) or at
     return First(number_of(sides, i), at, op.sites, why)
 
 

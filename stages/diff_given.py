@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from .diff_blame import DOORS, outside
+from .diff_blame import outside
 from .diff_sides import First, Sides, step_at, trail_of
 from .gates import Tensor
 from .likeness import key, telling
-from .whence import Place, Trail
+from .whence import DOORS, Place, Trail
 
 
 def _made_of(sides: Sides, trail: Trail, way: list[Place]) -> list[Place]:
@@ -28,7 +28,10 @@ def _made_of(sides: Sides, trail: Trail, way: list[Place]) -> list[Place]:
                     ways[found] = longer
         # What the oracle has not; else what it goes on with, last.
         best = next((one for one in ways if one not in known), None)
-        best = best or next((one for one in sides.unused if one in ways), next(iter(ways), None))
+        if best is None and ways:
+            best = next((one for one in sides.unused if one in ways), next(iter(ways)))
+            handed = [place for place in ways[best] if not place[0].file.endswith(DOORS)]
+            return way + handed[:1]  # it is the oracle's: what lacks is behind it
         way = way + ways.get(best or "", [])
     while known:
         frame, line, until = way[-1]
@@ -55,7 +58,7 @@ def given_out(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | N
     when, line, _ = door.returns[-1]
     for name, (oracle, mine) in outs.items():
         for wanted in _said_otherwise(oracle, mine):
-            if telling(mine) and wanted in sides.keys and (handed := trail.given_out(mine, DOORS)) is not None:
+            if telling(mine) and wanted in sides.keys and (handed := trail.given_out(mine)) is not None:
                 return First(
                     step_at(sides, handed),
                     handed,

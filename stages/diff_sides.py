@@ -105,6 +105,20 @@ class Sides:
         self.told = {one.rpartition("=")[2] for op in self.oracle.ops for one in op.fixed.split(", ")}
         self.known = {op.digest for op in self.oracle.ops} | self.oracle.leaves.keys()
 
+    def misses(self, shape: tuple[int, ...]) -> bool:
+        """Whether the oracle read an array of this shape that the port nowhere has."""
+        mine = {op.digest for op in self.port.ops} | self.port.leaves.keys()
+        return any(tensor.shape == shape and found not in mine for found, tensor in self.oracle.leaves.items())
+
+    @cached_property
+    def drawn(self) -> set[int]:
+        """Of two frameworks, the port's operations that make random numbers, or something of nothing but these."""
+        found: set[int] = set()
+        for i, op in enumerate(self.port.ops if self.loosely else ()):
+            if op.name in DRAWN or (op.operands and all(one.op in found for one in op.operands)):
+                found.add(i)
+        return found
+
     @cached_property
     def unused(self) -> list[str]:
         """Keys of what the oracle does something with that the port does not, the last first."""
@@ -121,7 +135,7 @@ class Sides:
     def good(self, i: int) -> bool:
         """Whether the oracle has what the port's operation `i` gave: at the same place, or somewhere else."""
         op, j = self.port.ops[i], self.mates.get(i)
-        if self.loosely and op.name in DRAWN:
+        if i in self.drawn:
             return True
         if j is not None:
             mate = self.oracle.ops[j]

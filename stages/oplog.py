@@ -284,6 +284,8 @@ class _Recorder:
 
 
 def _flat(value: Any) -> list[Any]:
+    if isinstance(value, slice):
+        return [value.start, value.stop, value.step]
     return [one for part in value for one in _flat(part)] if isinstance(value, (list, tuple)) else [value]
 
 

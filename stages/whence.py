@@ -10,6 +10,8 @@ from .likeness import key, members, telling
 from .opsites import Site
 
 Place = tuple[Frame, int, int]  # a call, a line of it, and when
+# Of the port, where it meets the harness.
+DOORS = ("cuts.py", "taps.py", "borders.py", "record.py")
 DEPTH = 3  # a value may lie so deep in what holds it
 
 
@@ -132,7 +134,8 @@ class Trail:
             if write.line != PARAMETER and not frame.code.co_name.startswith("<"):
                 stays = meant and self._elsewhere(frame, name, line) and not self._alias(frame, write, wrong)
                 return (frame, line, until) if stays else self._idle((frame, write.line, until), wrong)
-            near = right is not None and any(self.key(one.value) == right for one in frame.writes if one.number < until)
+            here = (one for one in frame.writes if one.number <= until)
+            near = right is not None and any(self.key(one.value) == right for one in here)
             above = self._above(frame, name)
             if near or above is None or above[0].file.endswith("cuts.py"):
                 return frame, line, until
@@ -140,12 +143,13 @@ class Trail:
             frame, line, until = above
 
     def _idle(self, at: Place, wanted: str) -> Place:
-        """Of a line that calls a function which gives back what it got: the line of that function that does."""
-        for call in self.calls(*at):
-            until, line, value = call.returns[-1]
-            got = any(one.line == PARAMETER and self.key(one.value) == wanted for one in call.writes)
-            if got and self.key(value) == wanted:
-                return self._idle((call, line, until), wanted)
+        """Of a value on its way, the line of a function that only gives back what it got; else the place itself."""
+        for place in self.way(*at, wanted):
+            for call in self.calls(*place):
+                until, line, value = call.returns[-1]
+                got = any(one.line == PARAMETER and self.key(one.value) == wanted for one in call.writes)
+                if got and self.key(value) == wanted and not call.file.endswith(DOORS):
+                    return call, line, until
         return at
 
     def _alias(self, frame: Frame, write: Write, wrong: str) -> bool:
@@ -182,14 +186,11 @@ class Trail:
             for at, paths in reads(frame.code).items()
         )
 
-    def given_out(
-        self, out: Any, doors: tuple[str, ...], made: Frame | None = None, *, within: bool = False
-    ) -> Site | None:
+    def given_out(self, out: Any, made: Frame | None = None, *, within: bool = False) -> Site | None:
         """The line that handed a value to the port's door, out of functions that give out what another gave them.
 
         Args:
             out: The value.
-            doors: How files of the door end.
             made: The call that made the value: it did what it is for.
             within: Unless more should have been done in there.
         """
@@ -198,7 +199,7 @@ class Trail:
         doorsteps = (
             one
             for one in self.watch.frames
-            if not one.file.endswith(doors) and one.parent is not None and one.parent.file.endswith(doors)
+            if not one.file.endswith(DOORS) and one.parent is not None and one.parent.file.endswith(DOORS)
         )
         frame = next((one for one in doorsteps if one.returns and self.holds(one.returns[-1][2], wanted, 2)), None)
         while frame is not None:
