@@ -25,7 +25,7 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
         asked: What the oracle's was.
     """
     op, trail = sides.port.ops[i], trail_of(sides)
-    if trail is None or op.frame is None:
+    if trail is None or op.frame is None or not op.sites:
         return None
     mine, theirs = (set(re.findall(NUMBER, " ".join(one))) for one in (told, asked or set()))
     for value in op.told:
@@ -63,7 +63,7 @@ def _number_key(text: str) -> str | None:
 def withheld_at(sides: Sides, i: int) -> Site | None:
     """Where an operation got nothing instead of an array."""
     op, trail = sides.port.ops[i], trail_of(sides)
-    if trail is None or op.frame is None:
+    if trail is None or op.frame is None or not op.sites:
         return None
     return outside(trail.way(op.frame, op.sites[-1].line, op.when, NOTHING))
 
@@ -71,7 +71,7 @@ def withheld_at(sides: Sides, i: int) -> Site | None:
 def unmasked_at(sides: Sides, i: int) -> Site | None:
     """Where flags that an operation got should have been made into others first, as the oracle does."""
     op, trail = sides.port.ops[i], trail_of(sides)
-    if trail is None or op.frame is None:
+    if trail is None or op.frame is None or not op.sites:
         return None
     paired = set(sides.mates.values())
     lacking = [theirs for j, theirs in enumerate(sides.oracle.ops) if j not in paired]
@@ -96,7 +96,7 @@ def outside(way: list[tuple[Frame, int, int]]) -> Site | None:
 def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]]) -> Site | None:
     """Where an operation that is right itself got the wrong array."""
     op, trail = sides.port.ops[i], trail_of(sides)
-    if trail is None or op.frame is None or not differing:
+    if trail is None or op.frame is None or not op.sites or not differing:
         return caller(sides.port, i)
     _, mine, like = differing[0]
     value, right = sides.mine(mine), sides.value(like)
@@ -125,7 +125,7 @@ def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
         return same[-1]
     j = sides.mates.get(i)
     together = mine.op >= 0 and j is not None and named_line(lacking) == named_line(sides.oracle.ops[j])
-    return op.sites[-1] if together else None
+    return op.sites[-1] if together and op.sites else None
 
 
 def between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:

@@ -1,7 +1,7 @@
 """The first operation that introduces an error: found backwards from the outputs, explained by its operands."""
 
 from .diff_blame import caller, gave_at, handed_at, told_at, unmasked_at, withheld_at
-from .diff_given import given_out
+from .diff_given import given_out, never_read
 from .diff_sides import First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
 from .gates import Tensor
 from .oplog import Operand, OpLog, digest
@@ -33,7 +33,9 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
             return _stopped(sides, name, end, j)
     if found := given_out(sides, outs):
         return found
-    if sides.port.start == len(ops):  # a stage that only looks at what was loaded
+    if not lost:  # nothing wrong was done here: what was loaded?
+        if found := never_read(sides):
+            return found
         lost = [i for one in sides.taken(0) for i in _sources(sides, [one]) if sides.misses(ops[i].out.shape)]
     return _explained(sides, min(lost)) if lost else _left_out(sides)
 

@@ -1,6 +1,7 @@
 """Outputs that no operation on arrays made: where Python first has what was given."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -11,7 +12,31 @@ from .diff_blame import outside
 from .diff_sides import First, Sides, step_at, trail_of
 from .gates import Tensor
 from .likeness import key, telling
+from .opsites import Site
 from .whence import DOORS, Place, Trail
+
+
+def never_read(sides: Sides) -> First | None:
+    """Most of what the oracle reads the port has too, and some it has not: the line where it gets the others."""
+    trail = trail_of(sides)
+    wanted = {found for tensor in sides.oracle.leaves.values() if (found := key(tensor)) is not None}
+    if trail is None or not wanted:
+        return None
+    places: Counter[Site] = Counter()
+    had: set[str] = set()
+    for frame in trail.watch.frames:
+        found = trail.key(frame.returns[-1][2]) if frame.returns else None
+        if found not in wanted or frame.parent is None:
+            continue
+        had.add(found)
+        above = frame.parent.returns
+        if not above or trail.key(above[-1][2]) != found:
+            places[Site(frame.parent.file, frame.asked, frame.parent.code.co_name)] += 1
+    if not places or 2 * len(had) < len(wanted) or had == wanted:
+        return None
+    at = places.most_common(1)[0][0]
+    why = f"{len(wanted - had)} of {len(wanted)} arrays that the oracle reads never come here, where the others do"
+    return First(-1, at, (at,), why)
 
 
 def _made_of(sides: Sides, trail: Trail, way: list[Place]) -> list[Place]:
