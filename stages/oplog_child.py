@@ -84,8 +84,9 @@ def answer(asked: Asked, out: Path) -> None:
     stage = table_of(asked.model)[asked.stage]
     with Golden.open(Path(asked.golden)) as golden:
         record = golden.read(asked.stage, asked.occurrence)
-    watched = torchlog.recording if sides.package("oracle", asked.model).PACKAGE == "torch" else recording
-    with watching(*FOLDERS) as watch, watched() as log:
+    package = sides.package("oracle", asked.model).PACKAGE
+    watched = torchlog.recording(sys.modules[package]) if package == "torch" else recording()
+    with watching(*FOLDERS) as watch, watched as log:
         outs = sides.call(cuts, model, stage, asked.occurrence, record.ins)
     log.keys = keys(watch)
     write(out, log, outs)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from typing import Any
 
 from .gates import Tensor
@@ -23,14 +22,9 @@ LEFT = frozenset({"size", "dim", "numpy", "item", "tolist", "detach_", "requires
 
 
 @contextmanager
-def recording() -> Iterator[OpLog]:
-    """Log every operation of PyTorch that Python asks for on this thread.
-
-    Raises:
-        ModuleNotFoundError: PyTorch is not installed.
-    """
-    torch: Any = import_module("torch")  # only the process that runs the oracle has it
-    mode: Any = import_module("torch.overrides").TorchFunctionMode
+def recording(torch: Any) -> Iterator[OpLog]:
+    """Log every operation of PyTorch that Python asks for on this thread; the module is the one that the oracle uses."""
+    mode: Any = torch.overrides.TorchFunctionMode
     log = OpLog()
     kept: list[Any] = []
     known: dict[int, Operand] = {}

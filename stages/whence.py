@@ -134,7 +134,9 @@ class Trail:
             if write.line != PARAMETER and not frame.code.co_name.startswith("<"):
                 stays = meant and self._elsewhere(frame, name, line) and not self._alias(frame, write, wrong)
                 return (frame, line, until) if stays else self._idle((frame, write.line, until), wrong)
-            here = (one for one in frame.writes if one.number <= until)
+            # Of two that a caller gave, it is the caller who exchanged them, unless this one is used rightly as well.
+            own = self._elsewhere(frame, name, line)
+            here = (one for one in frame.writes if one.number <= until and (own or one.line != PARAMETER))
             near = right is not None and any(self.key(one.value) == right for one in here)
             above = self._above(frame, name)
             if near or above is None or above[0].file.endswith("cuts.py"):

@@ -40,7 +40,7 @@ def test_the_marked_line_is_the_one_that_was_changed():
 
 def test_every_operation_is_logged_with_its_value_and_its_operands():
     x = torch.arange(6, dtype=torch.float32).reshape(2, 3)
-    with torchlog.recording() as log:
+    with torchlog.recording(torch) as log:
         y = torch.nn.functional.silu(x * 2.0).reshape(3, 2)
         y.T.sum()
     assert [op.name for op in log.ops] == ["multiply", "silu", "transpose", "sum"]
