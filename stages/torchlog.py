@@ -23,7 +23,7 @@ LEFT = frozenset({"size", "dim", "numpy", "item", "tolist", "detach_", "requires
 
 @contextmanager
 def recording(torch: Any) -> Iterator[OpLog]:
-    """Log every operation of PyTorch that Python asks for on this thread; the module is the one that the oracle uses."""
+    """Log every operation of PyTorch that Python asks for on this thread; the module is the one the oracle uses."""
     mode: Any = torch.overrides.TorchFunctionMode
     log = OpLog()
     kept: list[Any] = []
