@@ -120,7 +120,9 @@ def types(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """Measure generation against the oracle's, and what the harness adds to compute; prints tables and JSON."""
     _install(session, "oracle", "test")
-    session.run("pytest", "tests/bench_generate.py", "tests/bench_overhead.py", "-q", *session.posargs)
+    session.run(
+        "pytest", "tests/bench_generate.py", "tests/bench_overhead.py", "tests/bench_tracing.py", "-q", *session.posargs
+    )
 
 
 @nox.session

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,17 @@ from goldens.store import Record
 from . import sides as doors
 from .cases import plan
 from .diff_align import align
+from .diff_crop import cropped
 from .diff_far import Far, far
-from .diff_first import First, Sides, Step, first, steps
+from .diff_first import first
+from .diff_near import Near, adopted
+from .diff_sides import First, Sides, Step, steps
 from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
+from .frames import watching
 from .gates import Tensor, judge
 from .judge import _yardstick, said
-from .oplog import OpLog, recording
+from .oplog import OpLog, digest, recording
 from .oplog_child import Asked, oracle_log
 from .shelf import Held, Question, Shelf
 from .spec import Stage, Table
@@ -41,6 +46,7 @@ class Opened:
         steps: Every operation.
         first: Where the port first leaves the oracle.
         notes: What a reader has to know of how this was come by.
+        raised: Whether the port raised instead of giving anything.
     """
 
     stage: str
@@ -55,6 +61,7 @@ class Opened:
     steps: list[Step] = field(default_factory=list)
     first: First | None = None
     notes: list[str] = field(default_factory=list)
+    raised: bool = False
 
     @property
     def diverges(self) -> bool:
@@ -68,11 +75,16 @@ class _ReachedError(Exception):
 
 @dataclass
 class Bench:
-    """Where occurrences are opened: one golden, the port loaded on its checkpoint."""
+    """Where occurrences are opened: one golden, the port loaded on its checkpoint.
+
+    Attributes:
+        logs: Folder that keeps what the oracle did, for whoever opens the same occurrence many times.
+    """
 
     table: Table
     held: Held
     model: Any
+    logs: Path | None = None
 
     def open(self, stage: Stage, occurrence: str, *, free: bool = True) -> Opened:
         """Compare the occurrence operation by operation.
@@ -84,12 +96,20 @@ class Bench:
         record = held.golden.read(stage.name, occurrence)
         found = Opened(stage.name, occurrence, held.name, held.tier)
         cuts = doors.cuts("port", self.table.model)
-        try:
+        plain: Trace = {}
+        outs: Trace = {}
+        with watching("port/") as watch, recording(watch) as ours:
+            try:
+                # Loaded anew: what it makes of the checkpoint is part of what may be wrong.
+                model = cuts.load(held.checkpoint, held.compute)
+                ours.start = len(ours.ops)
+                outs = doors.call(cuts, model, stage, occurrence, record.ins)
+            except Exception as error:  # noqa: BLE001 -- whatever the port raises is said of the port
+                found.notes.append(f"the port raises {said(error)}")
+                found.raised = True
+                ours.start = ours.start or len(ours.ops)
+        if not found.raised:
             plain = doors.call(cuts, self.model, stage, occurrence, record.ins)
-            with recording() as ours:
-                outs = doors.call(cuts, self.model, stage, occurrence, record.ins)
-        except Exception as error:
-            raise HarnessError(f"the port's {stage.name}[{occurrence}] raises {said(error)}") from error
         found.outs = _distances(record.outs, plain)
         found.failing = [
             name
@@ -97,7 +117,9 @@ class Bench:
             if not _passes(stage, name, held.tier, record, plain)
         ]
         found.margins = dict(_margins(stage, record, plain))
-        if any(plain[name].tobytes() != outs[name].tobytes() for name in plain.keys() & outs.keys()):
+        if not found.raised and any(
+            plain[name].tobytes() != outs[name].tobytes() for name in plain.keys() & outs.keys()
+        ):
             found.notes.append("watched, the port gives other bits than plain: its compiled functions round otherwise")
         self._beside(found, ours, record, outs)
         if free:
@@ -114,7 +136,7 @@ class Bench:
             found.occurrence,
         )
         try:
-            theirs, given = oracle_log(asked)
+            theirs, given = oracle_log(asked, self.logs)
         except HarnessError as error:
             found.notes.append(f"{error}. Only the outputs are compared, and the port's own operations shown")
             found.steps = [Step(op, None) for op in ours.ops]
@@ -123,14 +145,17 @@ class Bench:
             found.notes.append(
                 "the oracle, run here, gives other bits than the golden holds: it was recorded elsewhere"
             )
-        both = Sides(ours, theirs, align(ours.ops, theirs.ops))
+        near = None if self.table.exact else Near(theirs)
+        ours = adopted(ours, near) if near else ours
+        theirs = cropped(ours, theirs)
+        both = Sides(ours, theirs, align(ours.ops, theirs.ops, ours.start), near.digest if near else digest, bool(near))
         found.steps = steps(both)
         wrong = {
             name: (given[name], outs[name])
-            for name in given.keys() & outs.keys()
-            if given[name].tobytes() != outs[name].tobytes()
+            for name in sorted(given.keys() & outs.keys())
+            if (name in found.failing if near else given[name].tobytes() != outs[name].tobytes())
         }
-        if wrong:
+        if wrong or found.raised:
             found.first = first(both, wrong)
 
     def _free(self, found: Opened, stage: Stage, record: Record) -> None:

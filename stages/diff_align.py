@@ -1,10 +1,12 @@
 """Pair the operations of two logs: by value where it is equal, by name, shape and order in between."""
 
 from collections import Counter
+from collections.abc import Hashable
 from difflib import SequenceMatcher
 
 import numpy as np
 
+from .gates import Tensor
 from .oplog import Op
 
 SAME, ALIKE, NAMED = 8, 3, 1  # worth of a pair: equal bytes; equal name, shape and dtype; equal name
@@ -12,8 +14,13 @@ CELLS = 4_000_000  # a gap of more pairs than this is aligned by its longest run
 Pair = tuple[int | None, int | None]
 
 
-def align(port: list[Op], oracle: list[Op]) -> list[Pair]:
-    """(number in the port's log, number in the oracle's) in order; None where one side has no such operation."""
+def align(port: list[Op], oracle: list[Op], start: int = 0) -> list[Pair]:
+    """(number in the port's log, number in the oracle's) in order; None where one side has no such operation.
+
+    The port's are paired from number `start` on.
+    """
+    if start:
+        return [(None if i is None else i + start, j) for i, j in align(port[start:], oracle)]
     pairs: list[Pair] = []
     a = b = 0
     for i, j in [*_anchors(port, oracle), (len(port), len(oracle))]:
@@ -77,12 +84,22 @@ def _anchors(port: list[Op], oracle: list[Op]) -> list[tuple[int, int]]:
     return chain[::-1]
 
 
-def _worth(a: Op, b: Op) -> int:
-    if a.name != b.name:
-        return 0
-    if a.digest == b.digest:
-        return SAME
-    return ALIKE if (a.out.shape, a.out.dtype) == (b.out.shape, b.out.dtype) else NAMED
+def _numbered(ours: list[Hashable], theirs: list[Hashable]) -> tuple[Tensor, Tensor]:
+    """Both as numbers, equal where they are equal."""
+    known: dict[Hashable, int] = {}
+    a, b = ([known.setdefault(one, len(known)) for one in side] for side in (ours, theirs))
+    return np.array(a)[:, None], np.array(b)[None]
+
+
+def _worth(ours: list[Op], theirs: list[Op]) -> Tensor:
+    """What each pair is worth: [operations of the port, operations of the oracle]."""
+    names = np.equal(*_numbered([op.name for op in ours], [op.name for op in theirs]))
+    values = np.equal(*_numbered([op.digest for op in ours], [op.digest for op in theirs]))
+    forms = np.equal(
+        *_numbered([(op.out.shape, op.out.dtype) for op in ours], [(op.out.shape, op.out.dtype) for op in theirs])
+    )
+    found: Tensor = np.where(names, np.where(values, SAME, np.where(forms, ALIKE, NAMED)), 0)
+    return found
 
 
 def _gap(port: list[Op], oracle: list[Op], ours: tuple[int, int], theirs: tuple[int, int]) -> list[Pair]:
@@ -93,7 +110,7 @@ def _gap(port: list[Op], oracle: list[Op], ours: tuple[int, int], theirs: tuple[
     if len(rows) * len(columns) > CELLS:
         return _by_runs(port, oracle, rows, columns)
     best = np.zeros((len(rows) + 1, len(columns) + 1), np.int64)
-    worth = np.array([[_worth(port[i], oracle[j]) for j in columns] for i in rows])
+    worth = _worth([port[i] for i in rows], [oracle[j] for j in columns])
     for r in range(len(rows) - 1, -1, -1):
         paired = np.where(worth[r] > 0, worth[r] + best[r + 1, 1:], -1)
         line = np.maximum(best[r + 1, :-1], paired)

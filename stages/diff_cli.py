@@ -10,11 +10,12 @@ import click
 
 from reports.verdict import line
 
-from . import casefile, diff_show, sides
+from . import casefile, diff_planted, diff_show, sides
 from . import diff_bisect as halving
 from . import diff_shrink as shrinking
 from .asked import per_model
 from .diff import Bench, chosen, has
+from .errors import UsageError
 from .places import CACHE, MODELS
 from .shelf import Held, Question
 from .spec import Table
@@ -24,7 +25,7 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 @click.command()
-@click.argument("stage")
+@click.argument("stage", required=False)
 @click.argument("words", nargs=-1, metavar="[OCCURRENCE]...")
 @click.option("--model", type=click.Choice(MODELS), help="Whose stage (default: the first model that has it).")
 @click.option("--case", "cases", multiple=True, metavar="NAME", help="Of this case; may be repeated.")
@@ -36,9 +37,10 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--shrink", is_flag=True, help="Make the case as small as it goes while the stage is the first to fail.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the shrunk case to this file.")
 @click.option("--forced", is_flag=True, help="Leave the port's ordinary run out.")
+@click.option("--planted", metavar="NAME", help="With this bug in the port (`harness mutate` names them), in memory.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def diff(
-    stage: str,
+    stage: str | None,
     words: tuple[str, ...],
     model: str | None,
     cases: tuple[str, ...],
@@ -48,12 +50,21 @@ def diff(
     shrink: bool,
     out: Path | None,
     forced: bool,
+    planted: str | None,
     as_json: bool,
 ) -> None:
     """Open one occurrence of a stage: every operation inside on both sides, and the first that introduces an error.
 
     Words choose the occurrence: 5 means layer=5, canvas=0/step=31 what it says; the first that has all of them is it.
+    With a planted bug and no stage, it is the one that objects to the bug first.
     """
+    if planted is not None:
+        model, at = diff_planted.planted(planted, model, look=stage is None)
+        if at is not None:
+            stage, words = at.stage, (at.occurrence,)
+            cases, computes = (at.case.partition("/")[0],), (at.case.partition("/")[2],)
+    if stage is None:
+        raise UsageError("a stage has to be named: harness list shows them")
     table, question = per_model(model, Question((stage,), cases, computes, goldens))[0]
     cuts = sides.cuts("port", table.model)
     loaded: dict[tuple[Path, str], Any] = {}

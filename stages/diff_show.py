@@ -6,7 +6,7 @@ from typing import Any
 
 from .diff import Opened
 from .diff_far import Far
-from .diff_first import Step
+from .diff_sides import Step
 from .oplog import Op
 
 LINES = 200  # operations shown before those that are equal are left out
@@ -102,12 +102,14 @@ def _table(found: dict[str, Far | None]) -> Iterator[str]:
 
 def _steps(found: Opened) -> Iterator[str]:
     mark = found.first.step if found.first else -1
-    brief, left = len(found.steps) > LINES, 0
+    brief, left, shown = len(found.steps) > LINES, 0, 0
     for n, step in enumerate(found.steps):
-        equal = step.total is not None and step.total.equal
-        if brief and equal and not mark - AROUND <= n <= mark:
+        if brief and step.same and not mark - AROUND <= n <= mark:
             left += 1
             continue
+        if n > mark and (shown := shown + 1) > LINES:
+            yield f"{'':9}... and {len(found.steps) - n} more: all of them with --json"
+            return
         if left:
             yield f"{'':9}... {left} equal operations"
             left = 0

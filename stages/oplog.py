@@ -9,16 +9,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
-from .gates import Tensor
-from .places import ROOT
+from .frames import Frame, Watch
+from .gates import FLOATS, Tensor, wide
+from .opsites import Site, lines
 
-HERE = (str(Path(__file__)),)
 # These call Python back, evaluate, or make no array of arrays.
 LEFT = frozenset({
     "compile", "disable_compile", "enable_compile", "eval", "async_eval", "grad", "vjp", "jvp", "vmap",
@@ -53,18 +52,6 @@ FORMS = frozenset({
 
 
 @dataclass(frozen=True)
-class Site:
-    """A line of Python on the way to an operation: a file under the checkout, or under a package, and its function."""
-
-    file: str
-    line: int
-    function: str
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line}"
-
-
-@dataclass(frozen=True)
 class Operand:
     """What an operation was given.
 
@@ -91,6 +78,8 @@ class Op:
         digest: Of its bytes.
         sites: The lines that led to it, outermost first; files of the framework and of the harness left out.
         again: Does it once more, on other arrays; None where it was read from a file.
+        told: What `fixed` says, as values.
+        frame: The call that asked for it, where calls are logged too, and when.
     """
 
     name: str
@@ -100,14 +89,29 @@ class Op:
     digest: str
     sites: tuple[Site, ...]
     again: Callable[[Mapping[int, Tensor]], Tensor] | None = None
+    told: tuple[Any, ...] = field(default=(), repr=False)
+    frame: Frame | None = field(default=None, repr=False)
+    when: int = 0
 
 
 @dataclass
 class OpLog:
-    """Operations in order of execution; `leaves` are the arrays that none of them gave, by digest."""
+    """Operations in order of execution.
+
+    Attributes:
+        leaves: The arrays that none of them gave, by digest.
+        start: Number of the first that belongs to what is compared: those before it made the model.
+        watch: The calls of Python around them, where these are logged too.
+        keys: Of the values that Python had on the way: see `whence.key`.
+        forms: What gave back the bytes it got: (name, digest, the line that asked for it).
+    """
 
     ops: list[Op] = field(default_factory=list)
     leaves: dict[str, Tensor] = field(default_factory=dict)
+    start: int = 0
+    watch: Watch | None = field(default=None, repr=False)
+    forms: list[tuple[str, str, Site]] = field(default_factory=list)
+    keys: set[str] = field(default_factory=set)
 
 
 def digest(tensor: Tensor) -> str:
@@ -116,15 +120,15 @@ def digest(tensor: Tensor) -> str:
 
 
 @contextmanager
-def recording() -> Iterator[OpLog]:
-    """Log every operation of MLX on this thread.
+def recording(watch: Watch | None = None) -> Iterator[OpLog]:
+    """Log every operation of MLX on this thread; with the calls of Python around them if `watch` logs these.
 
     Raises:
         ModuleNotFoundError: MLX is not installed.
     """
     import mlx.core as mx  # noqa: PLC0415 -- looking at a table needs no framework
 
-    recorder = _Recorder(mx)
+    recorder = _Recorder(mx, watch)
     with ExitStack() as stack:
         for owner, name, original in _patched(mx):
             stack.callback(setattr, owner, name, original)
@@ -153,8 +157,8 @@ def _canonical(name: str) -> str:
 
 
 class _Recorder:
-    def __init__(self, mx: Any) -> None:
-        self.mx, self.log = mx, OpLog()
+    def __init__(self, mx: Any, watch: Watch | None) -> None:
+        self.mx, self.log, self.watch = mx, OpLog(watch=watch), watch
         self._busy = False
         self._kept: list[Any] = []  # an array that lives keeps its id to itself
         self._known: dict[int, Operand] = {}
@@ -191,19 +195,35 @@ class _Recorder:
         source = operands[0] if operands else None
         if name in FORMS and source is not None and len(outs) == 1 and source.digest == digests[0]:
             self._remember(given[0], Operand(source.op, digests[0], outs[0].shape))
+            if source.op < 0:
+                self.log.leaves[digests[0]] = outs[0]  # in the dtype that it is read in
+            if self.watch is not None and (sites := lines()):
+                self.log.forms.append((name, digests[0], sites[-1]))
+            return
+        if name == "astype" and source is not None and source.op < 0 and self._unchanged(source, outs[0]):
+            # A weight in another dtype, and nothing lost: where it is made, and by whom, says nothing.
+            self._remember(given[0], Operand(-1, digests[0], outs[0].shape))
+            self.log.leaves[digests[0]] = outs[0]
             return
         fixed = ", ".join([
             *(_text(arg, self.mx) for arg in args if not self._arrays(arg)),
             *(f"{key}={_text(value, self.mx)}" for key, value in sorted(named.items()) if not self._arrays(value)),
         ])  # fmt: skip
-        sites = _sites()
+        sites = lines()
+        told = tuple(one for value in (*args, *named.values()) for one in _flat(value) if not self._arrays(one))
+        frame, when = (None, 0) if self.watch is None else (self.watch.innermost(), self.watch.number)
         for i, (one, out, found) in enumerate(zip(given, outs, digests, strict=True)):
             made = Operand(len(self.log.ops), found, out.shape)
             self._made.setdefault(found, made)
             self._remember(one, made)
             again = None if name == "setitem" else self._again(original, args, named, i)
             called = name if len(given) == 1 else f"{name}[{i}]"
-            self.log.ops.append(Op(called, tuple(operands), fixed, out, found, sites, again))
+            self.log.ops.append(Op(called, tuple(operands), fixed, out, found, sites, again, told, frame, when))
+
+    def _unchanged(self, source: Operand, out: Tensor) -> bool:
+        value = self.log.leaves.get(source.digest)
+        floats = value is not None and value.dtype in FLOATS and out.dtype in FLOATS
+        return value is not None and floats and np.array_equal(wide(value).ravel(), wide(out).ravel())
 
     def _again(self, original: Any, args: Any, named: Any, which: int) -> Callable[[Mapping[int, Tensor]], Tensor]:
         def again(others: Mapping[int, Tensor]) -> Tensor:
@@ -263,26 +283,13 @@ class _Recorder:
         return self.mx.array(tensor).reshape(like.shape)
 
 
+def _flat(value: Any) -> list[Any]:
+    if isinstance(value, slice):
+        return [value.start, value.stop, value.step]
+    return [one for part in value for one in _flat(part)] if isinstance(value, (list, tuple)) else [value]
+
+
 def _text(value: Any, mx: Any) -> str:
     if isinstance(value, mx.Dtype):
         return str(value).rpartition(".")[2]
     return repr(value) if not isinstance(value, (list, tuple)) else f"({', '.join(_text(v, mx) for v in value)})"
-
-
-def _sites() -> tuple[Site, ...]:
-    """Lines on the way here, outermost first, without those of the framework, the harness and what started it."""
-    found = []
-    frame: Any = sys._getframe(2)  # noqa: SLF001 -- a whole traceback an operation would cost more than the operation
-    while frame is not None:
-        name = frame.f_code.co_filename
-        if name.startswith(str(ROOT)):
-            file = Path(name).relative_to(ROOT).as_posix()
-            if file.startswith(("stages/", "tests/")):
-                if file not in HERE and not file.endswith("oplog.py"):
-                    break
-            else:
-                found.append(Site(file, frame.f_lineno, frame.f_code.co_name))
-        elif "site-packages/" in name and "/mlx/" not in name:
-            found.append(Site(name.rpartition("site-packages/")[2], frame.f_lineno, frame.f_code.co_name))
-        frame = frame.f_back
-    return tuple(reversed(found))

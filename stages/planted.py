@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 from .errors import HarnessError
+from .places import ROOT
 
 COMPUTE = "float32"
 
@@ -67,7 +68,7 @@ def plant(model: str, mutant: Mutant) -> None:
         original = vars(owner)[name]
     except (ModuleNotFoundError, AttributeError, KeyError) as error:
         raise _unfit(model, mutant, f"there is no {mutant.where}") from error
-    changed = _changed(model, mutant, module, path)
+    changed = _changed(model, mutant, module, name)
     for holder in _holders(model, owner):
         for held, value in list(vars(holder).items()):
             if value is original:
@@ -87,9 +88,14 @@ def _holders(model: str, owner: Any) -> list[Any]:
     return [module for name, module in list(sys.modules.items()) if name.startswith((f"port.{model}.", "port."))]
 
 
-def _changed(model: str, mutant: Mutant, module: ModuleType, path: str) -> Any:
-    """The function as it is with the edit, its globals the module's own, its lines where they were."""
-    file = Path(str(module.__file__))
+def function_of(model: str, mutant: Mutant) -> tuple[Path, int, str]:
+    """The function that a mutant changes, as it is: (its file, the line it begins at, its source).
+
+    Raises:
+        PlantingError: it is not there, or `old` does not stand in it exactly once.
+    """
+    module, _, path = mutant.where.partition(".")
+    file = ROOT / "port" / model / f"{module}.py"
     text = file.read_text(encoding="utf-8")
     node = _find(ast.parse(text), path.split("."))
     if node is None:
@@ -98,6 +104,12 @@ def _changed(model: str, mutant: Mutant, module: ModuleType, path: str) -> Any:
     source = "\n".join(text.splitlines()[first - 1 : node.end_lineno]) + "\n"
     if (times := source.count(mutant.old)) != 1:
         raise _unfit(model, mutant, f"{mutant.old!r} stands {times} times in {mutant.where}")
+    return file, first, source
+
+
+def _changed(model: str, mutant: Mutant, module: ModuleType, name: str) -> Any:
+    """The function as it is with the edit, its globals the module's own, its lines where they were."""
+    file, first, source = function_of(model, mutant)
     if "super()" in source:
         raise _unfit(model, mutant, f"{mutant.where} calls super(), which only works inside its class")
     edited = textwrap.dedent(source.replace(mutant.old, mutant.new))
@@ -107,7 +119,7 @@ def _changed(model: str, mutant: Mutant, module: ModuleType, path: str) -> Any:
         raise _unfit(model, mutant, f"what stands there instead is no Python: {error.msg}") from error
     made: dict[str, Any] = {}
     exec(code, vars(module), made)  # noqa: S102 -- this project's own text
-    return made[node.name]
+    return made[name]
 
 
 def _find(tree: ast.Module, path: list[str]) -> ast.FunctionDef | None:

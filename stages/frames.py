@@ -1,0 +1,207 @@
+"""What Python did on the way: calls, names and attributes of some files, logged for the length of a `with` block.
+
+Nothing is patched: the interpreter's own trace function is set, and put back. Values are kept, not copied.
+"""
+
+import dis
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any
+
+from .places import ROOT
+
+PARAMETER = 0  # the line of a name that a caller gave
+ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+NAMES = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF"})
+
+
+@dataclass(frozen=True)
+class Write:
+    """A name that got a value.
+
+    Attributes:
+        number: When, in the order of everything logged.
+        line: The line that gave it, or `PARAMETER`.
+        name: Of the variable, or of the attribute.
+        value: What it got.
+    """
+
+    number: int
+    line: int
+    name: str
+    value: Any
+
+
+@dataclass(eq=False)
+class Frame:
+    """One call of a function.
+
+    Attributes:
+        parent: The innermost call that is logged around it; None: none is.
+        asked: The line of the parent that it was called from.
+        began: When.
+        writes: Its names, in order.
+        returns: (when, line, value) of what it gave; a generator gives several.
+    """
+
+    code: CodeType
+    file: str
+    parent: "Frame | None"
+    asked: int
+    began: int
+    line: int = 0
+    writes: list[Write] = field(default_factory=list)
+    returns: list[tuple[int, int, Any]] = field(default_factory=list)
+    children: list["Frame"] = field(default_factory=list)
+    held: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Watch:
+    """Everything logged: `stores` are attributes that were set, by object."""
+
+    folders: tuple[str, ...]
+    frames: list[Frame] = field(default_factory=list)
+    stores: dict[tuple[int, str], list[tuple[Frame, Write]]] = field(default_factory=dict)
+    number: int = 0
+    _of: dict[FrameType, Frame] = field(default_factory=dict)
+    _files: dict[CodeType, str] = field(default_factory=dict)
+    _kept: list[Any] = field(default_factory=list)
+
+    def innermost(self) -> Frame | None:
+        """The innermost call that is being logged now."""
+        at: FrameType | None = sys._getframe(1)  # noqa: SLF001 -- the only way to a frame
+        while at is not None and at not in self._of:
+            at = at.f_back
+        return None if at is None else self._now(at)
+
+    def _now(self, frame: FrameType) -> Frame:
+        """A call with its names as they are: between two lines of it much may happen."""
+        mine = self._of[frame]
+        self._names(mine, frame, mine.line)
+        return mine
+
+    def called(self, frame: FrameType, event: str, _: Any) -> Any:
+        """The interpreter's trace function."""
+        if event != "call" or not (file := self._file(frame.f_code)):
+            return None
+        self.number += 1
+        if frame in self._of:
+            return self._went
+        above = frame.f_back
+        while above is not None and above not in self._of:
+            above = above.f_back
+        parent = None if above is None else self._now(above)
+        asked = 0 if above is None else above.f_lineno or 0
+        mine = self._of[frame] = Frame(frame.f_code, file, parent, asked, self.number, frame.f_code.co_firstlineno)
+        self.frames.append(mine)
+        if parent is not None:
+            parent.children.append(mine)
+        self._names(mine, frame, PARAMETER)
+        return self._went
+
+    def _went(self, frame: FrameType, event: str, given: Any) -> Any:
+        mine = self._of[frame]
+        self.number += 1
+        self._names(mine, frame, mine.line)
+        for name in assigned(frame.f_code).get(mine.line, ()):
+            last = mine.writes[-1] if mine.writes else None
+            if name in mine.held and not (last and last.number == self.number and last.name == name):
+                mine.writes.append(Write(self.number, mine.line, name, mine.held[name]))  # what it was already
+        for base, name in stored(frame.f_code).get(mine.line, ()):
+            owner = mine.held.get(base)
+            if owner is not None:
+                value = getattr(owner, name, None)
+                known = self.stores.setdefault((id(owner), name), [])
+                if not known or known[-1][1].value is not value:
+                    known.append((mine, Write(self.number, mine.line, name, value)))
+                    self._kept.append(owner)
+        if event == "return":
+            mine.returns.append((self.number, frame.f_lineno or mine.line, given))
+        mine.line = frame.f_lineno or mine.line
+        return self._went
+
+    def _names(self, mine: Frame, frame: FrameType, line: int) -> None:
+        for name, value in frame.f_locals.items():
+            if name not in mine.held or mine.held[name] is not value:
+                mine.held[name] = value
+                mine.writes.append(Write(self.number, line, name, value))
+
+    def _file(self, code: CodeType) -> str:
+        if code not in self._files:
+            name = code.co_filename.removeprefix(f"{ROOT}/")
+            name = name.rpartition("site-packages/")[2]
+            self._files[code] = name if name.startswith(self.folders) else ""
+        return self._files[code]
+
+
+@contextmanager
+def watching(*folders: str) -> Iterator[Watch]:
+    """Log what functions of these folders do, on this thread: "port/", or a package that is installed: "optiq/"."""
+    watch, before = Watch(folders), sys.gettrace()
+    sys.settrace(watch.called)
+    try:
+        yield watch
+    finally:
+        sys.settrace(before)
+
+
+@cache
+def spans(code: CodeType) -> dict[int, tuple[int, int]]:
+    """The first and last line of the expression that a line stands in, by line."""
+    ranges = sorted(
+        {(a, b) for a, b, _, _ in code.co_positions() if a and b and a >= code.co_firstlineno and b - a < 40}
+    )
+    merged: list[list[int]] = []
+    for first, last in ranges:
+        if merged and first <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], last)
+        else:
+            merged.append([first, last])
+    return {line: (first, last) for first, last in merged for line in range(first, last + 1)}
+
+
+@cache
+def reads(code: CodeType) -> dict[int, tuple[tuple[str, ...], ...]]:
+    """Names that a line reads, each with the attributes asked of it in turn: ("self", "window")."""
+    found: dict[int, list[tuple[str, ...]]] = {}
+    path: tuple[str, ...] = ()
+    for one in dis.get_instructions(code):
+        line = one.positions.lineno if one.positions else None
+        if one.opname in NAMES:
+            path = (str(one.argval),)
+        elif path and one.opname in ATTRIBUTES:
+            path = (*path, str(one.argval))
+        else:
+            path = ()
+            continue
+        if line:
+            found.setdefault(line, []).append(path)
+    return {line: tuple(dict.fromkeys(paths)) for line, paths in found.items()}
+
+
+@cache
+def assigned(code: CodeType) -> dict[int, tuple[str, ...]]:
+    """Names of its own that a line sets."""
+    found: dict[int, list[str]] = {}
+    for one in dis.get_instructions(code):
+        if one.opname in {"STORE_FAST", "STORE_DEREF"} and one.positions and one.positions.lineno:
+            found.setdefault(one.positions.lineno, []).append(str(one.argval))
+    return {line: tuple(dict.fromkeys(names)) for line, names in found.items()}
+
+
+@cache
+def stored(code: CodeType) -> dict[int, tuple[tuple[str, str], ...]]:
+    """(name, attribute) of every attribute that a line sets on a name."""
+    found: dict[int, list[tuple[str, str]]] = {}
+    before = None
+    for one in dis.get_instructions(code):
+        if one.opname == "STORE_ATTR" and before is not None and before.opname in NAMES and one.positions:
+            found.setdefault(one.positions.lineno or 0, []).append((str(before.argval), str(one.argval)))
+        if one.opname != "CACHE":
+            before = one
+    return {line: tuple(pairs) for line, pairs in found.items()}
