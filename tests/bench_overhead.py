@@ -21,13 +21,13 @@ from stages import run as runs
 from stages import sides
 from stages.cases import plan
 from stages.cli import table_of
-from stages.diffusion_gemma import cases as text_cases
 from stages.dump import Recorder, wanted
 from stages.gates import FLOATS
 from stages.places import COMMITTED, checkpoint_path, golden_path
 from stages.run import Run
 from stages.shelf import Question
 from stages.spec import Case
+from stages.text_cases import cases as text_cases
 
 TABLE = table_of("diffusion_gemma")
 AIM = 1.25
