@@ -33,7 +33,7 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
             return _stopped(sides, name, end, j)
     if found := given_out(sides, outs):
         return found
-    if not lost:  # nothing wrong was done here: what was loaded?
+    if not lost and len(ops) == sides.port.start:  # nothing was computed here: what was loaded?
         if found := never_read(sides):
             return found
         lost = [i for one in sides.taken(0) for i in _sources(sides, [one]) if sides.misses(ops[i].out.shape)]
