@@ -15,9 +15,9 @@ def _margin(distance: Tensor, scores: Tensor) -> Margin:
 
 
 def of_argmax(yardstick: Yardstick) -> Margin | None:
-    """Of the best token [B, C]: its logit over the next one's, from the input `logits` or `processed` [B, C, V]."""
-    logits = next((yardstick.ins[name] for name in ("logits", "processed") if name in yardstick.ins), None)
-    if logits is None or logits.shape[-1] < 2:
+    """Of the best token [B, C]: its logit over the next one's, from the input `processed` [B, C, V]."""
+    logits = yardstick.ins["processed"]
+    if logits.shape[-1] < 2:
         return None
     top = np.sort(logits, axis=-1)[..., -2:]
     return _margin(wide(top[..., 1]) - wide(top[..., 0]), top[..., 1])

@@ -7,16 +7,12 @@ B batch, T tokens, D hidden, H heads, d head width, W timestep width, V vocabula
 Occurrences: `batch=0/layer=1/q`, `batch=0/layer=1/input` and `/post` (the two norms), `run=0/schedule=seed/step=3`.
 """
 
-from .decisions import Decisions
 from .gates import KL, Agreement, Exact, Within
-from .margins import of_argmax
 from .masked import Batch, MaskedCase, Unmasking
 from .spec import Out, Stage, Table
 
 SAME = Exact(because="no arithmetic: the same bytes on every backend")
-CHOICE = "decided on the oracle's own floats, so no rounding can excuse another choice"
-DECIDED = Exact(because=CHOICE)
-BEST_TOKEN = Decisions(0, because=CHOICE, margins=of_argmax)
+DECIDED = Exact(because="decided on the oracle's own floats, so no rounding can excuse another choice")
 ONE_OP = Within(3, because="one rounding chain as long as the oracle's: another framework may cost as much again")
 SCALED = Within(
     6,
@@ -103,7 +99,7 @@ stages = (
         "unmask_step",
         {"logits": "B T V", "ids": "B T", "confidence": "B T", "count": "B"},
         {
-            "predicted": Out("B T", portable=BEST_TOKEN),
+            "predicted": Out("B T", portable=DECIDED),
             "confidence": Out("B T", portable=CHANCE),
             "ids": Out("B T", portable=DECIDED),
         },

@@ -27,7 +27,7 @@ def accepting(confidence, hidden, *, last: bool = False, threshold: float = 0.5)
 
 
 def test_best_token_is_measured_against_the_next_one_in_the_score_s_own_spacing():
-    margin = of_argmax(Yardstick(ins={"logits": f32([[1.0, 3.0, 2.5], [4.0, 4.0, -1.0]])}))
+    margin = of_argmax(Yardstick(ins={"processed": f32([[1.0, 3.0, 2.5], [4.0, 4.0, -1.0]])}))
     assert margin.distance.tolist() == [[0.5, 0.0]]
     assert margin.spacing.tolist() == [[2.0**-22, 2.0**-21]]
     assert margin.noise is None
