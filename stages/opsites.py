@@ -7,6 +7,7 @@ from typing import Any
 
 from .places import ROOT
 
+PACKAGES = "site-packages/"
 LOGS = ("oplog.py", "torchlog.py", "opsites.py")  # what logs is on no way
 
 
@@ -28,14 +29,15 @@ def lines() -> tuple[Site, ...]:
     frame: Any = sys._getframe(2)  # noqa: SLF001 -- a whole traceback an operation would cost more than the operation
     while frame is not None:
         name = frame.f_code.co_filename
-        if name.startswith(str(ROOT)):
+        if PACKAGES in name:  # also of an environment that lies in the checkout
+            if "/mlx/" not in name and "/torch/" not in name:
+                found.append(Site(name.rpartition(PACKAGES)[2], frame.f_lineno, frame.f_code.co_name))
+        elif name.startswith(str(ROOT)):
             file = Path(name).relative_to(ROOT).as_posix()
             if file.startswith(("stages/", "tests/")):
                 if not file.endswith(LOGS):
                     break
             else:
                 found.append(Site(file, frame.f_lineno, frame.f_code.co_name))
-        elif "site-packages/" in name and "/mlx/" not in name and "/torch/" not in name:
-            found.append(Site(name.rpartition("site-packages/")[2], frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return tuple(reversed(found))

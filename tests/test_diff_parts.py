@@ -126,3 +126,20 @@ def test_what_the_oracle_fills_up_is_cut():
     assert [op.out.shape for op in cut.ops if op.name in ("exp", "multiply")] == [(1, 3, 4)] * 2
     assert {op.digest for op in ours.ops} <= {op.digest for op in cut.ops}
     assert cropped(ours, ours) is ours
+
+
+def site_of(file: str) -> list[str]:
+    """The files on the way to an operation that a function of `file` runs."""
+    scope: dict = {"mx": mx}
+    exec(compile("def add(x):\n    return mx.add(x, 1.0)\n", file, "exec"), scope)
+    with recording() as log:
+        scope["add"](mx.ones(2))
+    return [site.file for site in log.ops[-1].sites]
+
+
+@pytest.mark.parametrize("root", ["/somewhere/else", f"{ROOT}/.venv", f"{ROOT}/.nox/tests"])
+def test_an_environment_in_the_checkout_is_no_part_of_it(root):
+    packages = f"{root}/lib/python3.11/site-packages"
+    assert site_of(f"{packages}/optiq/layer.py") == ["optiq/layer.py"]
+    assert site_of(f"{packages}/mlx/nn/layers/normalization.py") == []
+    assert site_of(f"{ROOT}/port/layer.py") == ["port/layer.py"]
