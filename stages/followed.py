@@ -170,8 +170,9 @@ def _turned(oracle: Trace, port: Trace, nearness: Near, step: int) -> list[float
 
 def _parting(canvas: Record, step: int, turned: list[float], where: int, before: tuple[int, int]) -> Parting:
     steps, sampled = len(canvas.outs["argmax"]), min(step, len(canvas.outs["accepted"]))
+    count = "1 decision" if len(turned) == 1 else f"{len(turned)} decisions"
     note = (
-        f"followed {step} of {steps} steps of canvas {where}, then a tie: {len(turned)} decisions within "
+        f"followed {step} of {steps} steps of canvas {where}, then a tie: {count} within "
         f"{max(turned):.2g} times the oracle's rounding (at most {NEAR:g}); nothing that follows from it is compared"
     )
     each = 2 if len(canvas.ins["drawn"]) else 1
