@@ -9,7 +9,7 @@ import ml_dtypes
 import mlx.core as mx
 import numpy as np
 
-from port.crossings import Found, Trace
+from port.crossed_borders import Found, Trace
 
 from .aliases import Mask, Pair
 from .cache import Cache, GrowingCache, RotatingCache

@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from port.crossings import Emit, computed
+from port.crossed_borders import Emit, computed
 from port.errors import PortError
 from port.observe import drawing, wrapped
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from port.crossings import Trace, batched, computed
+from port.crossed_borders import Trace, batched, computed
 
 from . import config as configs
 from . import model as models

@@ -10,7 +10,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from port.crossings import Crossings, Emit, Found
+from port.crossed_borders import Crossings, Emit, Found
 from port.observe import Observer, wrapped
 
 from . import canvas_taps, cuts, vision_taps

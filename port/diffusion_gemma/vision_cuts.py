@@ -12,7 +12,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from port.crossings import Trace, computed
+from port.crossed_borders import Trace, computed
 
 from . import image, picture, splice
 from .aliases import Mask

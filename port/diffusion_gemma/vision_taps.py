@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from port.crossings import Crossings
+from port.crossed_borders import Crossings
 from port.observe import Observer
 
 from . import cuts, image, picture, splice

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from port.crossings import Crossings, Emit, computed
+from port.crossed_borders import Crossings, Emit, computed
 from port.observe import Observer, wrapped
 
 from . import cuts, unmask

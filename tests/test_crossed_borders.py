@@ -7,8 +7,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from port import crossings
-from port.crossings import Crossings, batched, computed
+from port import crossed_borders
+from port.crossed_borders import Crossings, batched, computed
 
 Seen = list[tuple[str, str, dict[str, np.ndarray], dict[str, np.ndarray]]]
 
@@ -51,7 +51,7 @@ def test_nothing_is_computed_before_it_is_handed_on(monkeypatch: pytest.MonkeyPa
         ("layer=1", 4),
         ("layer=2", 8),
     ]
-    monkeypatch.setattr(crossings, "_MOST", 1000)
+    monkeypatch.setattr(crossed_borders, "_MOST", 1000)
     for _ in range(11):
         crossed("mlp", "large", {"x": np.zeros(25, np.float32)}, {})
     assert len(seen) == 14  # 1,100 bytes were too many to wait
@@ -104,7 +104,7 @@ def test_nobody_is_told_of_more_once_he_has_raised() -> None:
 
 
 def test_batches_are_all_of_it_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crossings, "_MOST", 100)
+    monkeypatch.setattr(crossed_borders, "_MOST", 100)
     named = [(str(i), mx.zeros(10)) for i in range(8)]
     parts = [list(part) for part in batched(named)]
     assert [len(part) for part in parts] == [3, 3, 2]
