@@ -6,8 +6,9 @@ They are forked from a server that has imported everything and computed nothing:
 import multiprocessing
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from typing import Any
@@ -37,24 +38,27 @@ class _Running:
 
 
 def each(
-    work: Sequence[Callable[[], Any]], seconds: float, imports: Sequence[str] = (), workers: int | None = None
+    work: Iterable[Callable[[], Any]], seconds: float, imports: Sequence[str] = (), workers: int | None = None
 ) -> Iterator[tuple[int, Any]]:
     """Do everything, a few at a time, and give (its number, its result or `Lost`) as each ends.
 
     Args:
-        work: Functions without arguments; they and what they return are pickled.
+        work: Functions without arguments; they and what they return are pickled. The next is asked for when there is
+            room for it, so that what it is may depend on what was given before.
         seconds: How long each may take.
         imports: Modules that the server imports for all; those of the first call hold for the process' life.
         workers: How many at a time; one a CPU if not given.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(imports))
-    waiting = list(enumerate(work))[::-1]
+    waiting = enumerate(work)
     running: list[_Running] = []
     try:
-        while waiting or running:
-            while waiting and len(running) < (workers or os.cpu_count() or 1):
-                running.append(_start(context, *waiting.pop(), seconds))
+        while True:
+            room = (workers or os.cpu_count() or 1) - len(running)
+            running += [_start(context, *one, seconds) for one in islice(waiting, room)]
+            if not running:
+                return
             patience = max(0.0, min(one.until for one in running) - time.monotonic())
             ready = wait([one.pipe for one in running], timeout=patience)
             for one in [one for one in running if one.pipe in ready or time.monotonic() >= one.until]:

@@ -4,6 +4,7 @@ Nothing is patched: the interpreter's own trace function is set, and put back. V
 """
 
 import dis
+import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any
 from .places import ROOT
 
 PARAMETER = 0  # the line of a name that a caller gave
+CHANGING = frozenset({"STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF"})
 ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 NAMES = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF"})
 
@@ -36,6 +38,24 @@ class Write:
     value: Any
 
 
+@dataclass(frozen=True, eq=False)
+class Known:
+    """What is asked of a function at every line of it, worked out once.
+
+    Attributes:
+        file: Where it stands, if that is one whose calls are logged, else nothing.
+        assigned: From `assigned`.
+        stored: From `stored`.
+        changes: The lines that give one of its names a value, or take it; None: any may, or another function.
+    """
+
+    code: CodeType  # kept, so that its id stays its own
+    file: str
+    assigned: dict[int, tuple[str, ...]]
+    stored: dict[int, tuple[tuple[str, str], ...]]
+    changes: frozenset[int] | None
+
+
 @dataclass(eq=False)
 class Frame:
     """One call of a function.
@@ -48,8 +68,7 @@ class Frame:
         returns: (when, line, value) of what it gave; a generator gives several.
     """
 
-    code: CodeType
-    file: str
+    known: Known
     parent: "Frame | None"
     asked: int
     began: int
@@ -58,6 +77,16 @@ class Frame:
     returns: list[tuple[int, int, Any]] = field(default_factory=list)
     children: list["Frame"] = field(default_factory=list)
     held: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def code(self) -> CodeType:
+        """The function."""
+        return self.known.code
+
+    @property
+    def file(self) -> str:
+        """Where it stands."""
+        return self.known.file
 
 
 @dataclass
@@ -69,7 +98,7 @@ class Watch:
     stores: dict[tuple[int, str], list[tuple[Frame, Write]]] = field(default_factory=dict)
     number: int = 0
     _of: dict[FrameType, Frame] = field(default_factory=dict)
-    _files: dict[CodeType, str] = field(default_factory=dict)
+    _codes: dict[int, Known] = field(default_factory=dict)
     _kept: list[Any] = field(default_factory=list)
 
     def innermost(self) -> Frame | None:
@@ -82,12 +111,12 @@ class Watch:
     def _now(self, frame: FrameType) -> Frame:
         """A call with its names as they are: between two lines of it much may happen."""
         mine = self._of[frame]
-        self._names(mine, frame, mine.line)
+        self._names(mine, frame)
         return mine
 
     def called(self, frame: FrameType, event: str, _: Any) -> Any:
         """The interpreter's trace function."""
-        if event != "call" or not (file := self._file(frame.f_code)):
+        if event != "call" or not (known := self._known(frame.f_code)).file:
             return None
         self.number += 1
         if frame in self._of:
@@ -97,46 +126,57 @@ class Watch:
             above = above.f_back
         parent = None if above is None else self._now(above)
         asked = 0 if above is None else above.f_lineno or 0
-        mine = self._of[frame] = Frame(frame.f_code, file, parent, asked, self.number, frame.f_code.co_firstlineno)
+        mine = self._of[frame] = Frame(known, parent, asked, self.number, PARAMETER)
         self.frames.append(mine)
         if parent is not None:
             parent.children.append(mine)
-        self._names(mine, frame, PARAMETER)
+        self._names(mine, frame)
+        mine.line = known.code.co_firstlineno
         return self._went
 
     def _went(self, frame: FrameType, event: str, given: Any) -> Any:
         mine = self._of[frame]
         self.number += 1
-        self._names(mine, frame, mine.line)
-        for name in assigned(frame.f_code).get(mine.line, ()):
+        self._names(mine, frame)
+        known = mine.known
+        for name in known.assigned.get(mine.line, ()):
             last = mine.writes[-1] if mine.writes else None
             if name in mine.held and not (last and last.number == self.number and last.name == name):
                 mine.writes.append(Write(self.number, mine.line, name, mine.held[name]))  # what it was already
-        for base, name in stored(frame.f_code).get(mine.line, ()):
+        for base, name in known.stored.get(mine.line, ()):
             owner = mine.held.get(base)
             if owner is not None:
                 value = getattr(owner, name, None)
-                known = self.stores.setdefault((id(owner), name), [])
-                if not known or known[-1][1].value is not value:
-                    known.append((mine, Write(self.number, mine.line, name, value)))
+                before = self.stores.setdefault((id(owner), name), [])
+                if not before or before[-1][1].value is not value:
+                    before.append((mine, Write(self.number, mine.line, name, value)))
                     self._kept.append(owner)
         if event == "return":
             mine.returns.append((self.number, frame.f_lineno or mine.line, given))
         mine.line = frame.f_lineno or mine.line
         return self._went
 
-    def _names(self, mine: Frame, frame: FrameType, line: int) -> None:
+    def _names(self, mine: Frame, frame: FrameType) -> None:
+        """Note what got a value since a call was last looked at, which is at the line that it is at."""
+        line, changes = mine.line, mine.known.changes
+        if changes is not None and line not in changes and line != PARAMETER:
+            return
+        held = mine.held
         for name, value in frame.f_locals.items():
-            if name not in mine.held or mine.held[name] is not value:
-                mine.held[name] = value
+            if name not in held or held[name] is not value:
+                held[name] = value
                 mine.writes.append(Write(self.number, line, name, value))
 
-    def _file(self, code: CodeType) -> str:
-        if code not in self._files:
-            name = code.co_filename.removeprefix(f"{ROOT}/")
-            name = name.rpartition("site-packages/")[2]
-            self._files[code] = name if name.startswith(self.folders) else ""
-        return self._files[code]
+    def _known(self, code: CodeType) -> Known:
+        found = self._codes.get(id(code))  # a function's own hash is made of all that it holds, every time
+        if found is None:
+            name = code.co_filename.removeprefix(f"{ROOT}/").rpartition("site-packages/")[2]
+            if name.startswith(self.folders):
+                found = Known(code, name, assigned(code), stored(code), changes(code))
+            else:
+                found = Known(code, "", {}, {}, None)
+            self._codes[id(code)] = found
+        return found
 
 
 @contextmanager
@@ -192,6 +232,15 @@ def assigned(code: CodeType) -> dict[int, tuple[str, ...]]:
         if one.opname in {"STORE_FAST", "STORE_DEREF"} and one.positions and one.positions.lineno:
             found.setdefault(one.positions.lineno, []).append(str(one.argval))
     return {line: tuple(dict.fromkeys(names)) for line, names in found.items()}
+
+
+@cache
+def changes(code: CodeType) -> frozenset[int] | None:
+    """Lines that change a name of its own; None where the interpreter does not say, or another function may."""
+    if not code.co_flags & inspect.CO_OPTIMIZED or code.co_cellvars or code.co_freevars:
+        return None
+    found = {one.positions and one.positions.lineno for one in dis.get_instructions(code) if one.opname in CHANGING}
+    return None if None in found else frozenset(line for line in found if line is not None)
 
 
 @cache

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,7 @@ SECONDS = 120.0  # that one mutant may take: the slowest needs 10
 IMPORTS = (__name__, *(f"port.{model}.{module}" for model in MODELS for module in ("cuts", "taps")))
 LOADING = "weights"  # where a port belongs that refuses to open its checkpoint
 OBJECTS = (Status.FAIL, Status.ERROR)
+Golden = tuple[str, str]  # case and compute dtype
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ def run(
     seconds: float = SECONDS,
     dense: bool = False,
 ) -> Report:
-    """Plant every mutant of these models, and say who caught it. First the port as it is: nobody may object to that.
+    """Plant every mutant of these models, and say who caught it. Nobody may object to the port as it is.
 
     With `dense` the port as it is multiplies unpacked weights.
 
@@ -207,17 +209,55 @@ def run(
     if isinstance(here, Lost):
         raise HarnessError(f"the canary of this machine's numeric backend gave nothing: {here.why}")
     report = Report(tier or "exact")
-    tiers = _control(asked, question, here, progress, seconds)
-    report.tier = ", ".join(sorted(tiers)) if tier is None else tier
     todo = [(model, mutant) for model, mutants in asked.items() for mutant in mutants]
-    work = [partial(_one, model, one, one.goldens, _for(model, question), here) for model, one in todo]
-    results: dict[int, Found] = {}
-    for index, result in each(work, seconds, IMPORTS):
-        results[index] = _found(*todo[index], result)
-        progress(f"{len(results)} of {len(todo)} mutants: {todo[index][1].name}")
-    report.found = [results[i] for i in range(len(todo))]
+    tiers: set[str] = set()
+    found: dict[int, Found] = {}
+    taken: dict[tuple[str, Golden], float] = {}
+    begun: list[tuple[_Task, float]] = []
+
+    def work() -> Iterator[Callable[[], Any]]:
+        for task in _in_order(todo, taken):
+            begun.append((task, time.perf_counter()))
+            yield partial(_one, task.model, task.mutant, task.goldens, _for(task.model, question), here)
+
+    for index, result in each(work(), seconds, IMPORTS):
+        task, since = begun[index]
+        if task.mutant is None:
+            taken[task.model, task.goldens[0]] = time.perf_counter() - since
+            tiers.add(_untouched(task, result))
+            progress(f"the port as it is: {task.model} on {'/'.join(task.goldens[0])}")
+        else:
+            found[task.number] = _found(task.model, task.mutant, result)
+            progress(f"{len(found)} of {len(todo)} mutants: {task.mutant.name}")
+    report.tier = ", ".join(sorted(tiers)) if tier is None else tier
+    report.found = [found[i] for i in range(len(todo))]
     report.seconds = time.perf_counter() - start
     return report
+
+
+@dataclass(frozen=True)
+class _Task:
+    """One process' work: mutant number so and so on its goldens, or the port as it is on one."""
+
+    number: int
+    model: str
+    mutant: Mutant | None
+    goldens: tuple[Golden, ...]
+
+
+def _in_order(todo: list[tuple[str, Mutant]], taken: dict[tuple[str, Golden], float]) -> Iterator[_Task]:
+    """The port as it is on every golden that is asked about, then the mutants, each time the one that takes longest.
+
+    It takes what its goldens took the port as it is, and where that is not known yet, longest: a long one that is begun
+    last keeps one processor busy while the others wait.
+    """
+    asked = sorted({(model, one) for model, mutant in todo for one in mutant.goldens})
+    yield from (_Task(-1, model, None, (one,)) for model, one in asked)
+    left = [_Task(i, model, mutant, mutant.goldens) for i, (model, mutant) in enumerate(todo)]
+    while left:
+        longest = max(left, key=lambda task: sum(taken.get((task.model, one), math.inf) for one in task.goldens))
+        left.remove(longest)
+        yield longest
 
 
 def _for(model: str, question: Question) -> Question:
@@ -234,32 +274,23 @@ def _found(model: str, mutant: Mutant, result: Any) -> Found:
     return Found(model, mutant, "CAUGHT" if objection.stage == mutant.stage else "ELSEWHERE", objection)
 
 
-def _control(
-    asked: dict[str, tuple[Mutant, ...]],
-    question: Question,
-    here: dict[str, str],
-    progress: Callable[[str], None],
-    seconds: float,
-) -> set[str]:
-    """The port as it is on every golden that a mutant is asked about; gives the tiers in force."""
-    todo = [(model, pair) for model, ones in asked.items() for pair in sorted({p for one in ones for p in one.goldens})]
-    work = [partial(_one, model, None, (pair,), _for(model, question), here) for model, pair in todo]
-    tiers: set[str] = set()
-    for index, result in each(work, seconds, IMPORTS):
-        model, pair = todo[index]
-        where = f"{model} on {'/'.join(pair)}"
-        progress(f"the port as it is: {where}")
-        if isinstance(result, Lost):
-            raise HarnessError(f"the port as it is could not be judged, {where}: {result.why}")
-        objection, _, tier = result
-        if objection is not None:
-            raise HarnessError(
-                f"somebody objects to the port as it is, {where}: {objection.stage}[{objection.occurrence}] "
-                f"{objection.tensor} {objection.status}. A planted bug proves nothing until that is mended: "
-                f"harness run {objection.stage} --case {pair[0]}"
-            )
-        tiers.add(tier)
-    return tiers
+def _untouched(task: _Task, result: Any) -> str:
+    """The tier in which nobody objects to the port as it is on a golden.
+
+    Raises:
+        HarnessError: somebody does.
+    """
+    where = f"{task.model} on {'/'.join(task.goldens[0])}"
+    if isinstance(result, Lost):
+        raise HarnessError(f"the port as it is could not be judged, {where}: {result.why}")
+    objection, _, tier = result
+    if objection is not None:
+        raise HarnessError(
+            f"somebody objects to the port as it is, {where}: {objection.stage}[{objection.occurrence}] "
+            f"{objection.tensor} {objection.status}. A planted bug proves nothing until that is mended: "
+            f"harness run {objection.stage} --case {task.goldens[0][0]}"
+        )
+    return str(tier)
 
 
 def save(report: Report, folder: Path | None = None) -> None:

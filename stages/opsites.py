@@ -2,6 +2,7 @@
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,16 +29,29 @@ def lines() -> tuple[Site, ...]:
     found = []
     frame: Any = sys._getframe(2)  # noqa: SLF001 -- a whole traceback an operation would cost more than the operation
     while frame is not None:
-        name = frame.f_code.co_filename
-        if PACKAGES in name:  # also of an environment that lies in the checkout
-            if "/mlx/" not in name and "/torch/" not in name:
-                found.append(Site(name.rpartition(PACKAGES)[2], frame.f_lineno, frame.f_code.co_name))
-        elif name.startswith(str(ROOT)):
-            file = Path(name).relative_to(ROOT).as_posix()
-            if file.startswith(("stages/", "tests/")):
-                if not file.endswith(LOGS):
-                    break
-            else:
-                found.append(Site(file, frame.f_lineno, frame.f_code.co_name))
+        code = frame.f_code
+        file = _named(code.co_filename)
+        if file is None:
+            break
+        if file:
+            found.append(_site(file, frame.f_lineno, code.co_name))
         frame = frame.f_back
     return tuple(reversed(found))
+
+
+@cache
+def _named(name: str) -> str | None:
+    """What a file is called in a site: nothing if it is on no way, None if the way begins there."""
+    if PACKAGES in name:  # also of an environment that lies in the checkout
+        return "" if "/mlx/" in name or "/torch/" in name else name.rpartition(PACKAGES)[2]
+    if not name.startswith(str(ROOT)):
+        return ""
+    file = Path(name).relative_to(ROOT).as_posix()
+    if file.startswith(("stages/", "tests/")):
+        return "" if file.endswith(LOGS) else None
+    return file
+
+
+@cache
+def _site(file: str, line: int, function: str) -> Site:
+    return Site(file, line, function)

@@ -168,6 +168,32 @@ def test_work_in_processes():
     assert found[4] != os.getpid()
 
 
+def test_work_is_asked_for_when_there_is_room():
+    done = []
+
+    def work():
+        for number in range(4):
+            yield partial(len, "x" * len(done))
+            assert len(done) >= number - 1  # of two at a time, one has ended before the third begins
+
+    for _, result in each(work(), 8.0, workers=2):
+        done.append(result)
+    assert sorted(done)[:2] == [0, 0]
+    assert len(done) == 4
+    assert max(done) >= 1
+
+
+def test_what_takes_longest_begins_first():
+    short, long, both = (replace(CAUGHT, cases=cases) for cases in (("a",), ("b",), ("a", "b")))
+    taken = {}
+    tasks = mutate._in_order([("m", short), ("m", long), ("m", both)], taken)
+    assert [next(tasks).goldens for _ in "ab"] == [(("a", "float32"),), (("b", "float32"),)]
+    taken["m", ("a", "float32")] = 5.0
+    assert next(tasks).mutant == long  # not known yet, so it is still at it
+    taken["m", ("b", "float32")] = 1.0
+    assert [task.mutant for task in tasks] == [both, short]
+
+
 def test_bounds_are_the_recorded_ones():
     assert not ratchet.loosened()
     assert not ratchet.unreasoned()

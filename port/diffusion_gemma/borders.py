@@ -9,10 +9,11 @@ import ml_dtypes
 import mlx.core as mx
 import numpy as np
 
-from .aliases import Mask
+from port.crossed_borders import Found, Trace
+
+from .aliases import Mask, Pair
 from .cache import Cache, GrowingCache, RotatingCache
 
-Trace = dict[str, np.ndarray]
 ABSENT = (0,)  # shape of a mask or a padding that is not there
 
 
@@ -68,10 +69,10 @@ def number(value: int) -> np.ndarray:
     return np.array(value, np.int32)
 
 
-def mask_in(mask: Mask) -> Trace:
+def mask_in(mask: Mask) -> Found:
     """A mask as the product has it: kind 0 none, 1 "causal", 2 an array of booleans."""
     if isinstance(mask, mx.array):
-        return {"mask": to_numpy(mask), "mask_kind": number(2)}
+        return {"mask": mask, "mask_kind": number(2)}
     return {"mask": np.zeros(ABSENT, bool), "mask_kind": number(0 if mask is None else 1)}
 
 
@@ -93,9 +94,9 @@ def optional(x: np.ndarray) -> mx.array | None:
     return to_mlx(x) if x.size else None
 
 
-def given(x: mx.array | None) -> np.ndarray:
+def given(x: mx.array | None) -> np.ndarray | mx.array:
     """An array, or one of size zero for None."""
-    return np.zeros(ABSENT, bool) if x is None else to_numpy(x)
+    return np.zeros(ABSENT, bool) if x is None else x
 
 
 def cursor(cache: Cache) -> np.ndarray:
@@ -131,15 +132,15 @@ def restore_all(
     ]
 
 
-def buffers(cache: Cache, empty: tuple[int, int, int, int], dtype: mx.Dtype) -> tuple[np.ndarray, np.ndarray]:
+def buffers(cache: Cache, empty: tuple[int, int, int, int], dtype: mx.Dtype) -> Pair:
     """Keys and values as they lie in a cache; empty ones of the given shape and dtype before the first pass."""
     if cache.keys is None or cache.values is None:
-        nothing = to_numpy(mx.zeros(empty, dtype=dtype))
+        nothing = mx.zeros(empty, dtype=dtype)
         return nothing, nothing
-    return to_numpy(cache.keys), to_numpy(cache.values)
+    return cache.keys, cache.values
 
 
-def visible(cache: Cache) -> tuple[np.ndarray, np.ndarray]:
+def visible(cache: Cache) -> Pair:
     """Keys and values that a canvas sees.
 
     Raises:
@@ -148,25 +149,25 @@ def visible(cache: Cache) -> tuple[np.ndarray, np.ndarray]:
     pair = cache.seen()
     if pair is None:
         raise ValueError("an empty cache shows nothing: run an encoder pass first")
-    return to_numpy(pair[0]), to_numpy(pair[1])
+    return pair
 
 
-def cache_gives(cache: Cache, keys: mx.array, values: mx.array) -> Trace:
+def cache_gives(cache: Cache, keys: mx.array, values: mx.array) -> Found:
     """What `kv_cache` reports of an updated cache."""
     seen_keys, seen_values = visible(cache)
-    given = {"keys": to_numpy(keys), "values": to_numpy(values)}
+    given = {"keys": keys, "values": values}
     return {**given, "seen_keys": seen_keys, "seen_values": seen_values, "cursor": cursor(cache)}
 
 
-def shown(caches: Sequence[Cache]) -> Trace:
+def shown(caches: Sequence[Cache]) -> dict[str, mx.array]:
     """keys.* and values.* of every layer, as a canvas sees them."""
     pairs = {str(i): visible(cache) for i, cache in enumerate(caches)}
     keys = {f"keys.{name}": pair[0] for name, pair in pairs.items()}
     return {**keys, **{f"values.{name}": pair[1] for name, pair in pairs.items()}}
 
 
-def by_id(experts: mx.array, weights: mx.array) -> Trace:
-    """A choice in canonical order: a set has none of its own."""
-    ids, joined = to_numpy(experts).astype(np.int32), to_numpy(weights)
+def by_id(choice: Trace) -> Trace:
+    """Experts and weights in canonical order: a set has none of its own."""
+    ids, joined = choice["experts"].astype(np.int32), choice["weights"]
     order = np.argsort(ids, axis=-1)
     return {"experts": np.take_along_axis(ids, order, -1), "weights": np.take_along_axis(joined, order, -1)}

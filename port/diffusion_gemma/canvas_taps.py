@@ -7,6 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from port.crossed_borders import Emit, computed
 from port.errors import PortError
 from port.observe import drawing, wrapped
 
@@ -19,8 +20,6 @@ from .canvas_record import as_trace, finished, refused, tokens_of
 from .model import DiffusionGemma
 from .options import Settings
 from .samplers import CONFIDENCE
-
-Emit = Callable[[str, str, Trace, Trace], None]
 
 
 def run(model: DiffusionGemma, planned: dict[str, Any], emit: Emit) -> None:
@@ -59,9 +58,10 @@ class _Watch:
         """A canvas begins: its caches are as they will be read."""
         caches = args[0]
         self.block, self.steps = self.block + 1, []
-        self.states = {"cursors": np.stack([cursor(cache) for cache in caches])}
+        past: dict[str, Any] = {"cursors": np.stack([cursor(cache) for cache in caches])}
         for i, cache in enumerate(caches):
-            self.states[f"past_keys.{i}"], self.states[f"past_values.{i}"] = visible(cache)
+            past[f"past_keys.{i}"], past[f"past_values.{i}"] = visible(cache)
+        self.states = computed(past)
         return call()
 
     def advanced(self, _carry: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:

@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from port.crossed_borders import Trace, batched, computed
+
 from . import config as configs
 from . import model as models
 from .borders import (
-    Trace,
     by_id,
     cache_gives,
     digest,
@@ -97,7 +98,11 @@ def config(model: DiffusionGemma, at: At) -> Trace:
 def weights(model: DiffusionGemma, at: At) -> Trace:
     """Name and digest of every tensor as the model reads it: names uint8 [n, 96], digests uint8 [n, 32]."""
     params = sorted(model.weights.params.items())
-    digests = b"".join(digest(param.dtype, to_numpy(param.stored())) for _, param in params)
+    digests = b"".join(
+        digest(model.weights.params[name].dtype, x)
+        for some in batched((name, param.stored()) for name, param in params)
+        for name, x in computed(some).items()
+    )
     names = rows([name for name, _ in params], 96)
     return {"names": names, "digests": np.frombuffer(digests, np.uint8).reshape(len(params), 32)}
 
@@ -154,7 +159,8 @@ def router(model: DiffusionGemma, at: At, *, h: np.ndarray) -> Trace:
 
 def select_experts(model: DiffusionGemma, at: At, *, scores: np.ndarray) -> Trace:
     """The chosen experts and their weights [N, K], by ascending id."""
-    return by_id(*_layer(model, at).router.select(to_mlx(scores)))
+    experts, chances = _layer(model, at).router.select(to_mlx(scores))
+    return by_id(computed({"experts": experts, "weights": chances}))
 
 
 def moe(model: DiffusionGemma, at: At, *, x: np.ndarray, experts: np.ndarray, weights: np.ndarray) -> Trace:
@@ -207,7 +213,7 @@ def kv_cache(
     """One update: what attention gets, what a canvas will see, and where the cache stands."""
     window = _layer(model, at).self_attn.window
     cache = restore(window, past_keys, past_values, cursor, ordered=False)
-    return cache_gives(cache, *cache.update(to_mlx(keys), to_mlx(values)))
+    return computed(cache_gives(cache, *cache.update(to_mlx(keys), to_mlx(values))))
 
 
 def encoder(
@@ -223,7 +229,7 @@ def encoder(
     """A whole encoder pass: hidden states [B, T, D] after the final norm, and what a canvas then sees of each layer."""
     caches = restore_all(_windows(model), past_keys, past_values, cursors, ordered=False)
     h = model.encode(to_mlx(ids), caches, optional(padding))
-    return {"h": to_numpy(h), **shown(caches)}
+    return computed({"h": h, **shown(caches)})
 
 
 def decoder_masks(
@@ -265,7 +271,8 @@ def decoder(
 ) -> Trace:
     """A whole canvas pass: hidden states [B, C, D] after the final norm, and the caches, which it only reads."""
     caches = restore_all(_windows(model), past_keys, past_values, cursors, ordered=True)
-    return {"h": to_numpy(model.decode(to_mlx(ids), caches, to_mlx(signal), optional(padding))), **shown(caches)}
+    h = model.decode(to_mlx(ids), caches, to_mlx(signal), optional(padding))
+    return computed({"h": h, **shown(caches)})
 
 
 def logits(model: DiffusionGemma, at: At, *, h: np.ndarray) -> Trace:

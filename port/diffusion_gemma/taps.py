@@ -10,13 +10,14 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from port.crossed_borders import Crossings, Emit, Found
 from port.observe import Observer, wrapped
 
 from . import canvas_taps, cuts, vision_taps
+from .aliases import Pair
 from .attention import Attention
 from .borders import (
     ABSENT,
-    Trace,
     buffers,
     by_id,
     cache_gives,
@@ -41,8 +42,6 @@ from .model import DiffusionGemma
 from .moe import Experts, Router
 from .rope import Rope
 from .vision_cuts import masks_by_kind
-
-Emit = Callable[[str, str, Trace, Trace], None]
 
 
 def run(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> None:
@@ -76,7 +75,7 @@ class _Run:
     """The passes of a plan, and what is known of the pass under way."""
 
     def __init__(self, model: DiffusionGemma, emit: Emit) -> None:
-        self.model, self.emit = model, emit
+        self.model, self.emit = model, Crossings(emit)
         self.caches = model.new_cache()
         self.prefix = ""
         self.layer = 0
@@ -85,7 +84,7 @@ class _Run:
 
     def whole(self, plan: dict[str, Any]) -> None:
         """Prefill, then each canvas: extend the cache by the one before it, then its steps, the last numbered 1."""
-        with wrapped(self._observers()):
+        with self.emit, wrapped(self._observers()):
             if plan.get("pictures"):
                 ids, pixels, types = vision_taps.prepare(self.model, plan, self.emit)
                 self.prefix = "encoder"
@@ -110,9 +109,10 @@ class _Run:
         """One encoder pass; `sight` is what a prompt with pictures adds, soft tokens and token types."""
         self.prefix = prefix
         ins = {"ids": ids, "padding": padding, **self._states(lambda i: self._buffers(i, ids.shape[0]))}
-        ins |= {name: to_numpy(x) for name, x in zip(("features", "types"), sight, strict=False)}
+        ins |= dict(zip(("features", "types"), sight, strict=False))
         h = self.model.encode(to_mlx(ids), self.caches, optional(padding), *sight)
-        self.emit("image_encoder" if sight else "encoder", prefix, ins, {"h": to_numpy(h), **shown(self.caches)})
+        self.emit("image_encoder" if sight else "encoder", prefix, ins, {"h": h, **shown(self.caches)})
+        self.emit.hand_on()
 
     def _denoise(self, prefix: str, step: dict[str, Any], logits: mx.array | None) -> mx.array:
         self.prefix = prefix
@@ -121,10 +121,11 @@ class _Run:
         past = self._states(lambda i: visible(self.caches[i]))
         h = self.model.decode(ids, self.caches, signal, optional(self.padding))
         signal = mx.zeros_like(h) if signal is None else signal
-        ins = {"ids": step["ids"], "signal": to_numpy(signal), "padding": self.padding, **past}
-        self.emit("decoder", prefix, ins, {"h": to_numpy(h), **shown(self.caches)})
+        ins = {"ids": step["ids"], "signal": signal, "padding": self.padding, **past}
+        self.emit("decoder", prefix, ins, {"h": h, **shown(self.caches)})
         logits = self.model.logits(h)
-        self.emit("logits", prefix, {"h": to_numpy(h)}, {"logits": to_numpy(logits)})
+        self.emit("logits", prefix, {"h": h}, {"logits": logits})
+        self.emit.hand_on()
         return logits
 
     def _signal(self, kind: str, logits: mx.array | None) -> mx.array:
@@ -136,23 +137,21 @@ class _Run:
             formula = {"confidence": confident_probabilities, "entropy": entropic_probabilities}[kind]
             embedding = self.model.embed_tokens
             soft = soft_from_table(formula(logits), embedding.table.dense(), embedding.scale)
-        self.emit(
-            "soft_embeddings", f"{self.prefix}/from={kind}", {"logits": to_numpy(logits)}, {"soft": to_numpy(soft)}
-        )
+        self.emit("soft_embeddings", f"{self.prefix}/from={kind}", {"logits": logits}, {"soft": soft})
         return soft
 
-    def _buffers(self, i: int, batch: int) -> tuple[np.ndarray, np.ndarray]:
+    def _buffers(self, i: int, batch: int) -> Pair:
         text = self.model.config.text_config
         return buffers(self.caches[i], (batch, text.kv_heads(i), 0, text.head_size(i)), self.model.norm.dtype)
 
-    def _states(self, read: Callable[[int], tuple[np.ndarray, np.ndarray]]) -> Trace:
+    def _states(self, read: Callable[[int], Pair]) -> Found:
         """past_keys.*, past_values.* and cursors of all layers."""
-        states: Trace = {"cursors": np.stack([cursor(cache) for cache in self.caches])}
+        states: dict[str, Any] = {"cursors": np.stack([cursor(cache) for cache in self.caches])}
         for i in range(len(self.caches)):
             states[f"past_keys.{i}"], states[f"past_values.{i}"] = read(i)
         return states
 
-    def _state(self, x: mx.array) -> Trace:
+    def _state(self, x: mx.array) -> Found:
         """past_keys, past_values and cursor of the layer under way."""
         cache = self.caches[self.layer]
         keys, values = self._buffers(self.layer, x.shape[0]) if "encoder" in self.prefix else visible(cache)
@@ -169,8 +168,7 @@ class _Run:
             def observer(_this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
                 result = call()
                 where = here() if stage in {"mlp", "router"} else self.prefix
-                ins = {name: to_numpy(x) for name, x in zip(takes, args, strict=True)}
-                self.emit(stage, where, ins, {gives: to_numpy(result)})
+                self.emit(stage, where, dict(zip(takes, args, strict=True)), {gives: result})
                 return result
 
             return observer
@@ -178,34 +176,35 @@ class _Run:
         def block(stage: str, takes: str) -> Observer:
             def observer(this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
                 self.layer, self.turned = numbers.get(id(this), self.layer), iter("qk")
-                ins = {takes: to_numpy(args[0]), **mask_in(args[1]), **self._state(args[0])}
+                ins = {takes: args[0], **mask_in(args[1]), **self._state(args[0])}
                 result = call()
-                self.emit(stage, here(), ins, {"h": to_numpy(result)})
+                self.emit(stage, here(), ins, {"h": result})
                 return result
 
             return observer
 
         def rope(_this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
             result = call()
-            ins = {"x": to_numpy(args[0]), "offset": number(args[1])}
-            self.emit("rope", f"{here()}/{next(self.turned)}", ins, {"x": to_numpy(result)})
+            ins = {"x": args[0], "offset": number(args[1])}
+            self.emit("rope", f"{here()}/{next(self.turned)}", ins, {"x": result})
             return result
 
         def update(this: Cache, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
-            ins = {**self._state(args[0]), "keys": to_numpy(args[0]), "values": to_numpy(args[1])}
+            ins = {**self._state(args[0]), "keys": args[0], "values": args[1]}
             result = call()
             self.emit("kv_cache", here(), ins, cache_gives(this, *result))
             return result
 
         def select(_this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
             result = call()
-            self.emit("select_experts", here(), {"scores": to_numpy(args[0])}, by_id(*result))
+            chosen = dict(zip(("experts", "weights"), result, strict=True))
+            self.emit("select_experts", here(), {"scores": args[0]}, chosen, by_id)
             return result
 
         def experts(_this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
             result = call()
-            ins = {"x": to_numpy(args[0]), "experts": to_numpy(args[1]).astype(np.int32), "weights": to_numpy(args[2])}
-            self.emit("moe", here(), ins, {"h": to_numpy(result)})
+            ins = {"x": args[0], "experts": args[1].astype(mx.int32), "weights": args[2]}
+            self.emit("moe", here(), ins, {"h": result})
             return result
 
         return {
@@ -231,14 +230,14 @@ class _Run:
     def _embed_canvas(self, _this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         result = call()
         if "encoder" not in self.prefix:  # a prompt's embedding is reported whole
-            self.emit("embed", self.prefix, {"ids": to_numpy(args[0])}, {"h": to_numpy(result)})
+            self.emit("embed", self.prefix, {"ids": args[0]}, {"h": result})
         return result
 
     def _encoder_masks(self, _this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         masks = call()
         tokens, offset, padding, types = args
         ins = {"tokens": number(tokens), "offset": number(offset), "padding": given(padding)}
-        ins |= {} if types is None else {"types": to_numpy(types)}
+        ins |= {} if types is None else {"types": types}
         outs = masks_by_kind(masks, tokens, offset)
         self.emit("encoder_masks" if types is None else "image_masks", self.prefix, ins, outs)
         return masks

@@ -12,9 +12,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from port.crossed_borders import Trace, computed
+
 from . import image, picture, splice
 from .aliases import Mask
-from .borders import Trace, number, optional, restore_all, shown, to_mlx, to_numpy, written_out
+from .borders import number, optional, restore_all, shown, to_mlx, to_numpy, written_out
 from .masks import visible
 from .model import DiffusionGemma
 from .tokens import tokens_of
@@ -102,4 +104,4 @@ def image_encoder(
     windows = [layer.self_attn.window for layer in model.layers]
     caches = restore_all(windows, past_keys, past_values, cursors, ordered=False)
     h: mx.array = model.encode(to_mlx(ids), caches, optional(padding), to_mlx(features), to_mlx(types))
-    return {"h": to_numpy(h), **shown(caches)}
+    return computed({"h": h, **shown(caches)})

@@ -7,10 +7,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from port.crossed_borders import Crossings
 from port.observe import Observer
 
 from . import cuts, image, picture, splice
-from .borders import Trace, text_bytes, to_mlx, to_numpy
+from .borders import text_bytes, to_mlx
 from .embed import Embedding
 from .model import DiffusionGemma
 from .patches import PatchEmbedding
@@ -19,10 +20,10 @@ from .tokens import tokens_of
 from .vision import VisionTower
 from .vision_layer import VisionLayer
 
-Emit = Callable[[str, str, Trace, Trace], None]
 
-
-def prepare(model: DiffusionGemma, plan: dict[str, Any], emit: Emit) -> tuple[np.ndarray, list[mx.array], mx.array]:
+def prepare(
+    model: DiffusionGemma, plan: dict[str, Any], emit: Crossings
+) -> tuple[np.ndarray, list[mx.array], mx.array]:
     """Preprocess a plan's pictures and splice them into its question: ids [1, T], pixels, types [1, T]."""
     prepared, counts = [], []
     for i, given in enumerate(plan["pictures"]):
@@ -47,7 +48,7 @@ def seen(model: DiffusionGemma, planned: dict[str, Any]) -> Sight:
     return Sight(mx.array(ids)[None], mx.array(types)[None], model.look(image.batch(prepared)))
 
 
-def observers(model: DiffusionGemma, emit: Emit, prefix: Callable[[], str]) -> dict[tuple[type, str], Observer]:
+def observers(model: DiffusionGemma, emit: Crossings, prefix: Callable[[], str]) -> dict[tuple[type, str], Observer]:
     """Who watches what of the tower; pictures are looked at one after the other, and counted as they come."""
     layers = {} if model.vision_tower is None else {id(layer): i for i, layer in enumerate(model.vision_tower.layers)}
     seen = {"pictures": 0}
@@ -58,30 +59,29 @@ def observers(model: DiffusionGemma, emit: Emit, prefix: Callable[[], str]) -> d
     def patches(_this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         result = call()
         seen["pictures"] += 1
-        emit("patch_embed", here(), {"pixels": to_numpy(args[0])}, {"h": to_numpy(result)})
+        emit("patch_embed", here(), {"pixels": args[0]}, {"h": result})
         return result
 
     def layer(this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         result = call()
         h, grid, _ = args
-        ins = {"h": to_numpy(h), "grid": np.array([grid.rows, grid.columns], np.int32)}
-        emit("vision_layer", f"{here()}/layer={layers[id(this)]}", ins, {"h": to_numpy(result)})
+        ins = {"h": h, "grid": np.array([grid.rows, grid.columns], np.int32)}
+        emit("vision_layer", f"{here()}/layer={layers[id(this)]}", ins, {"h": result})
         return result
 
     def tower(_this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         result = call()
-        emit("vision_tower", here(), {"pixels": to_numpy(args[0])}, {"features": to_numpy(result)})
+        emit("vision_tower", here(), {"pixels": args[0]}, {"features": result})
         return result
 
     def project(_this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         result = call()
-        emit("vision_project", prefix(), {"features": to_numpy(args[0])}, {"features": to_numpy(result)})
+        emit("vision_project", prefix(), {"features": args[0]}, {"features": result})
         return result
 
     def merged(_this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         result = call()
-        ins = {"ids": to_numpy(args[0]), "features": to_numpy(args[1])}
-        emit("merge_vision", prefix(), ins, {"h": to_numpy(result)})
+        emit("merge_vision", prefix(), {"ids": args[0], "features": args[1]}, {"h": result})
         return result
 
     return {

@@ -10,14 +10,13 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
+from port.crossed_borders import Crossings, Emit, computed
 from port.observe import Observer, wrapped
 
 from . import cuts, unmask
-from .borders import Trace, judged, optional, to_mlx, to_numpy
+from .borders import judged, optional, to_mlx, to_numpy
 from .cuts import Opened
 from .model import MLP, Attention, Block, Rotary, TimestepEmbedding
-
-Emit = Callable[[str, str, Trace, Trace], None]
 
 
 def run(opened: Opened, plan: dict[str, Any], emit: Emit) -> None:
@@ -36,7 +35,7 @@ def _train(opened: Opened, prefix: str, batch: dict[str, Any], emit: Emit) -> No
     made = cuts.corrupt(opened, {}, **takes)
     emit("corrupt", prefix, takes, made)
     noisy, t, padding = made["noisy"], made["t"], batch["padding"]
-    with wrapped(_Borders(opened, prefix, padding, emit).observers()):
+    with Crossings(emit) as crossed, wrapped(_Borders(opened, prefix, padding, crossed).observers()):
         logits = opened.model(to_mlx(noisy), to_mlx(t), optional(padding))
         mx.eval(logits)
     emit("forward", prefix, {"ids": noisy, "t": t, "padding": padding}, judged(logits))
@@ -57,9 +56,11 @@ def _generate(opened: Opened, prefix: str, one: dict[str, Any], emit: Emit) -> N
     def stepped(step: int, logits: mx.array, before: mx.array, count: np.ndarray, after: mx.array) -> None:
         counts.append(count.astype(np.int32))
         token, confidence = unmask.best(logits, () if schedule == "seed" else unmask.never(model))
-        sure = to_numpy(confidence)
-        takes = {"logits": to_numpy(logits), "ids": to_numpy(before), "confidence": sure, "count": counts[-1]}
-        gives = {"predicted": to_numpy(token), "confidence": sure, "ids": to_numpy(after)}
+        held = {"logits": logits, "before": before, "token": token, "confidence": confidence, "after": after}
+        found = computed(held)
+        sure = found["confidence"]
+        takes = {"logits": found["logits"], "ids": found["before"], "confidence": sure, "count": counts[-1]}
+        gives = {"predicted": found["token"], "confidence": sure, "ids": found["after"]}
         emit("unmask_step", f"{prefix}/step={step}", takes, gives)
 
     final = unmask.generate(model, to_mlx(one["start"]), one["steps"], schedule, stepped)
@@ -70,7 +71,7 @@ def _generate(opened: Opened, prefix: str, one: dict[str, Any], emit: Emit) -> N
 class _Borders:
     """What stands around the model's methods during one forward pass."""
 
-    def __init__(self, opened: Opened, prefix: str, padding: np.ndarray, emit: Emit) -> None:
+    def __init__(self, opened: Opened, prefix: str, padding: np.ndarray, emit: Crossings) -> None:
         self.prefix, self.padding, self.emit = prefix, padding, emit
         self.layers: dict[int, int] = {}
         self.norms: dict[int, str] = {id(opened.model.norm): f"{prefix}/final"}
@@ -96,26 +97,25 @@ class _Borders:
 
     def _timestep(self, _this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         result = call()
-        self.emit("timestep_embedding", self.prefix, {"t": to_numpy(args[0])}, {"emb": to_numpy(result)})
+        self.emit("timestep_embedding", self.prefix, {"t": args[0]}, {"emb": result})
         return result
 
     def _norm(self, this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         result = call()
-        self.emit("rmsnorm", self.norms[id(this)], {"x": to_numpy(args[0])}, {"h": to_numpy(result)})
+        self.emit("rmsnorm", self.norms[id(this)], {"x": args[0]}, {"h": result})
         return result
 
     def _rope(self, this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
         result = call()
         where = f"{self.prefix}/layer={self.layers[id(this)]}/{next(self.turns[id(this)])}"
-        self.emit("rope", where, {"x": to_numpy(args[0])}, {"x": to_numpy(result)})
+        self.emit("rope", where, {"x": args[0]}, {"x": result})
         return result
 
     def _inner(self, stage: str, named: Callable[[tuple[Any, ...]], dict[str, mx.array]], *, padded: bool) -> Observer:
         def observe(this: Any, args: tuple[Any, ...], call: Callable[[], Any]) -> Any:
             result = call()
-            takes = {name: to_numpy(x) for name, x in named(args).items()}
-            takes |= {"padding": self.padding} if padded else {}
-            self.emit(stage, f"{self.prefix}/layer={self.layers[id(this)]}", takes, {"h": to_numpy(result)})
+            takes: dict[str, Any] = {**named(args), **({"padding": self.padding} if padded else {})}
+            self.emit(stage, f"{self.prefix}/layer={self.layers[id(this)]}", takes, {"h": result})
             return result
 
         return observe
