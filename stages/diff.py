@@ -18,7 +18,7 @@ from .diff_align import align
 from .diff_crop import cropped
 from .diff_far import Far, far
 from .diff_first import first
-from .diff_near import Near, adopted
+from .diff_near import Near, adopted, nearness
 from .diff_sides import First, Sides, Step, steps
 from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
@@ -145,7 +145,8 @@ class Bench:
             found.notes.append(
                 "the oracle, run here, gives other bits than the golden holds: it was recorded elsewhere"
             )
-        near = None if self.table.exact else Near(theirs)
+        pairs = [(given[name], outs[name]) for name in found.failing if name in given and name in outs]
+        near = None if self.table.exact else Near(theirs, nearness(pairs))
         ours = adopted(ours, near) if near else ours
         theirs = cropped(ours, theirs)
         both = Sides(ours, theirs, align(ours.ops, theirs.ops, ours.start), near.digest if near else digest, bool(near))

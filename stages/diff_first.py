@@ -2,6 +2,8 @@
 
 from .diff_blame import caller, gave_at, handed_at, told_at, unmasked_at, withheld_at
 from .diff_given import given_out, never_read
+from .diff_gradients import cut_at
+from .diff_helpers import helped, inherits, settled
 from .diff_sides import First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
 from .gates import Tensor
 from .oplog import Operand, OpLog, digest
@@ -17,12 +19,15 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
         outs: (the oracle's, the port's) of each output that differs.
     """
     ops = sides.port.ops
+    sides.inside = settled(sides)
     ends = {name: last_of(ops, sides.digest(mine)) if hard_to_meet(mine) else None for name, (_, mine) in outs.items()}
     roots = [i for i in ends.values() if i is not None]
     if sources := _sources(sides, roots):
         # Two implementations may come to one value by other ways, masks and tables above all: an operation that
         # both have, fed alike, says more than one that only the port has.
         return _explained(sides, max(sources, key=lambda i: (_weight(sides, i), -i)))
+    if (found := None if roots else cut_at(sides, outs)) is not None:
+        return found
     # What Python finished was made by no operation: those whose results nothing else took may have led to it.
     lost = [] if roots else [i for one in sides.taken(sides.port.start) for i in _sources(sides, [one])]
     if strong := [i for i in lost if _weight(sides, i) == STRONG]:
@@ -31,10 +36,10 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
         oracle = outs[name][0]
         if end is not None and (j := last_of(sides.oracle.ops, digest(oracle))) is not None:
             return _stopped(sides, name, end, j)
-    if found := given_out(sides, outs):
+    if (found := given_out(sides, outs)) is not None:
         return found
     if not lost and len(ops) == sides.port.start:  # nothing was computed here: what was loaded?
-        if found := never_read(sides):
+        if (found := never_read(sides)) is not None:
             return found
         lost = [i for one in sides.taken(0) for i in _sources(sides, [one]) if sides.misses(ops[i].out.shape)]
     return _explained(sides, min(lost)) if lost else _left_out(sides)
@@ -54,7 +59,8 @@ def _sources(sides: Sides, roots: list[int]) -> list[int]:
             bad.add(at)
             todo += [one.op for one in ops[at].operands if one.op >= 0 and not sides.good(one.op)]
     fed = {i for i in bad if ops[i].operands} or bad
-    return [i for i in sorted(fed) if not any(one.op in fed for one in ops[i].operands)]
+    found = [i for i in sorted(fed) if not any(one.op in fed for one in ops[i].operands)]
+    return [i for i in found if not inherits(sides, i, fed)] or found
 
 
 def _weight(sides: Sides, i: int) -> int:
@@ -80,6 +86,8 @@ def _left_out(sides: Sides) -> First | None:
 
 
 def _explained(sides: Sides, i: int) -> First:
+    if (chosen := helped(sides, i)) is not None:
+        return chosen
     op, j = sides.port.ops[i], sides.mates.get(i)
     at, why = op.sites[-1] if op.sites else None, ""
     if j is None or sides.oracle.ops[j].name != op.name:
