@@ -17,6 +17,7 @@ from .cases import plan
 from .diff_align import align
 from .diff_crop import cropped
 from .diff_far import Far, far
+from .diff_fields import otherwise
 from .diff_first import first
 from .diff_near import Near, adopted, nearness
 from .diff_sides import First, Sides, Step, steps
@@ -157,7 +158,7 @@ class Bench:
             if (name in found.failing if near else given[name].tobytes() != outs[name].tobytes())
         }
         if wrong or found.raised:
-            found.first = first(both, wrong)
+            found.first = otherwise(both, self.table[found.stage], given, outs) or first(both, wrong)
 
     def _free(self, found: Opened, stage: Stage, record: Record) -> None:
         config = json.loads((self.held.checkpoint / "config.json").read_text())

@@ -79,7 +79,7 @@ def helped(sides: Sides, i: int) -> First | None:
     if trail is None:
         return None
     for frame in around(sides.port.ops[i].frame):
-        if not helper(frame) or frame.parent is None or _right(sides, frame):
+        if not helper(frame) or frame.parent is None or frame.parent.file.endswith(DOORS) or _right(sides, frame):
             continue
         called, args = _function(frame), given(frame)
         if called is None or not _again(sides, called, args, frame):

@@ -91,6 +91,7 @@ def adopted(port: OpLog, near: Near) -> OpLog:
         replace(op, digest=found, operands=tuple(map(operand, op.operands)))
         for op, found in zip(port.ops, digests, strict=True)
     ]
-    forms = [(name, leaves.get(found, found), site) for name, found, site in port.forms]
+    names = {op.digest: found for op, found in zip(port.ops, digests, strict=True)} | leaves
+    forms = [(name, names.get(found, found), site) for name, found, site in port.forms]
     known = {leaves[found]: tensor for found, tensor in port.leaves.items()}
     return OpLog(ops, port.leaves | known, port.start, port.watch, forms)

@@ -20,6 +20,7 @@ class Trail:
     """The way back of values in one log of frames."""
 
     watch: Watch
+    events: list[tuple[int, int, Any, Frame]] = field(default_factory=list, repr=False)
     _keys: dict[int, str | None] = field(default_factory=dict)
     _kept: list[Any] = field(default_factory=list)
 
