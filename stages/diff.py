@@ -66,8 +66,8 @@ class Opened:
 
     @property
     def diverges(self) -> bool:
-        """Whether an output, fed the oracle's inputs, fails its gate: in the exact tier, differs in any bit."""
-        return bool(self.failing)
+        """Whether an output, fed the oracle's inputs, fails its gate (the exact one: in any bit), or it raises."""
+        return bool(self.failing) or self.raised
 
 
 class _ReachedError(Exception):

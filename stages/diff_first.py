@@ -1,5 +1,7 @@
 """The first operation that introduces an error: found backwards from the outputs, explained by its operands."""
 
+from collections.abc import Callable
+
 from .diff_blame import caller, gave_at, handed_at, told_at, unmasked_at, withheld_at
 from .diff_given import given_out, never_read
 from .diff_gradients import cut_at
@@ -26,23 +28,35 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
         # Two implementations may come to one value by other ways, masks and tables above all: an operation that
         # both have, fed alike, says more than one that only the port has.
         return _explained(sides, max(sources, key=lambda i: (_weight(sides, i), -i)))
-    if (found := None if roots else cut_at(sides, outs)) is not None:
-        return found
     # What Python finished was made by no operation: those whose results nothing else took may have led to it.
     lost = [] if roots else [i for one in sides.taken(sides.port.start) for i in _sources(sides, [one])]
-    if strong := [i for i in lost if _weight(sides, i) == STRONG]:
-        return _explained(sides, min(strong))
+    strong = [i for i in lost if _weight(sides, i) == STRONG]
+    ways: tuple[Callable[[], First | None], ...] = (
+        lambda: None if roots else cut_at(sides, outs),
+        lambda: _explained(sides, min(strong)) if strong else None,
+        lambda: _stopped_at(sides, outs, ends),
+        lambda: given_out(sides, outs),
+        lambda: _loaded(sides, lost),
+        lambda: _explained(sides, min(lost)) if lost else _left_out(sides),
+    )
+    return next((found for way in ways if (found := way()) is not None), None)
+
+
+def _stopped_at(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], ends: dict[str, int | None]) -> First | None:
     for name, end in ends.items():
-        oracle = outs[name][0]
-        if end is not None and (j := last_of(sides.oracle.ops, digest(oracle))) is not None:
+        if end is not None and (j := last_of(sides.oracle.ops, digest(outs[name][0]))) is not None:
             return _stopped(sides, name, end, j)
-    if (found := given_out(sides, outs)) is not None:
+    return None
+
+
+def _loaded(sides: Sides, lost: list[int]) -> First | None:
+    """Where nothing was computed: what was loaded?"""
+    if lost or len(sides.port.ops) != sides.port.start:
+        return None
+    if (found := never_read(sides)) is not None:
         return found
-    if not lost and len(ops) == sides.port.start:  # nothing was computed here: what was loaded?
-        if (found := never_read(sides)) is not None:
-            return found
-        lost = [i for one in sides.taken(0) for i in _sources(sides, [one]) if sides.misses(ops[i].out.shape)]
-    return _explained(sides, min(lost)) if lost else _left_out(sides)
+    made = [i for one in sides.taken(0) for i in _sources(sides, [one]) if _loads(sides, i)]
+    return _explained(sides, min(made)) if made else None
 
 
 def _sources(sides: Sides, roots: list[int]) -> list[int]:
@@ -61,6 +75,13 @@ def _sources(sides: Sides, roots: list[int]) -> list[int]:
     fed = {i for i in bad if ops[i].operands} or bad
     found = [i for i in sorted(fed) if not any(one.op in fed for one in ops[i].operands)]
     return [i for i in found if not inherits(sides, i, fed)] or found
+
+
+def _loads(sides: Sides, i: int) -> bool:
+    """Whether an operation makes something of the oracle's shape that the oracle has otherwise, or as it was."""
+    op = sides.port.ops[i]
+    kept = len(op.operands) == 1 and op.operands[0].shape == op.out.shape and op.operands[0].digest in sides.known
+    return kept or sides.misses(op.out.shape)
 
 
 def _weight(sides: Sides, i: int) -> int:

@@ -6,6 +6,7 @@ oracle's and the second is not, either its caller chose wrongly or it is wrong i
 
 import gc
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import combinations
 from types import FunctionType
 from typing import Any
@@ -18,7 +19,7 @@ from .frames import PARAMETER, Frame
 from .gates import Tensor
 from .likeness import NOTHING, evaluated, is_array
 from .opsites import Site
-from .whence import DOORS, Place, site
+from .whence import DOORS, Place, Trail, site
 
 Given = dict[str, Any]
 
@@ -76,40 +77,40 @@ def inherits(sides: Sides, i: int, bad: set[int]) -> bool:
 def helped(sides: Sides, i: int) -> First | None:
     """Where the caller of such a function chose wrongly: called otherwise it gives what the oracle has."""
     trail = trail_of(sides)
-    if trail is None:
-        return None
-    for frame in around(sides.port.ops[i].frame):
+    for frame in around(sides.port.ops[i].frame) if trail is not None else ():
         if not helper(frame) or frame.parent is None or frame.parent.file.endswith(DOORS) or _right(sides, frame):
             continue
         called, args = _function(frame), given(frame)
-        if called is None or not _again(sides, called, args, frame):
+        if called is None or not _again(called, args, frame):
             continue
-        name = frame.code.co_name
         asked: Place = (frame.parent, frame.asked, frame.began)
-        for (one, other), swapped in _exchanged(args):
-            if _gives(sides, called, swapped):
-                why = f"{name} gives the oracle's value once {one} and {other} are exchanged"
-                return _first(sides, i, site(asked), why)
-        for one, without in _dropped(args):
-            if _gives(sides, called, without):
-                place = trail.handed(*asked, trail.key(args[one]) or "", NOTHING, meant=False)
-                return _first(sides, i, site(place), f"{name} gives the oracle's value without {one}")
-        for one, value, instead in _instead(sides, args):
-            if _gives(sides, called, instead):
-                shape = "x".join(map(str, value.shape))
-                why = f"{name} gives the oracle's value with another {one}: the oracle's is [{shape}]"
-                if args[one] is None:
-                    way = [place for place in trail.way(*asked, NOTHING) if not place[0].file.endswith(DOORS)]
-                    at = decided(way[-1]) if way else None
-                else:
-                    wrong, right = trail.key(args[one]) or "", trail.key(value)
-                    at = site(trail.handed(*asked, wrong, right, meant=False))
-                return _first(sides, i, at or site(asked), why)
+        for change, instead in _changes(sides, args):
+            value = _called(called, instead)
+            if trail is not None and value is not None and _known(sides, value):
+                at = _chose(trail, asked, args, change) or site(asked)
+                why = f"{frame.code.co_name} gives the oracle's value {change.said}"
+                return First(number_of(sides, i), at, sides.port.ops[i].sites, why)
     return None
 
 
-def _first(sides: Sides, i: int, at: Site, why: str) -> First:
-    return First(number_of(sides, i), at, sides.port.ops[i].sites, why)
+@dataclass(frozen=True)
+class _Change:
+    """One call otherwise: `name` got `value` instead of its own; `value` is nothing where two were exchanged."""
+
+    said: str
+    name: str = ""
+    value: Tensor | None = None
+
+
+def _chose(trail: Trail, asked: Place, args: Given, change: _Change) -> Site | None:
+    """Where a caller chose the argument that is wrong."""
+    if not change.name:
+        return site(asked)
+    if args[change.name] is None:
+        way = [place for place in trail.way(*asked, NOTHING) if not place[0].file.endswith(DOORS)]
+        return decided(way[-1]) if way else None
+    right = NOTHING if change.value is None else trail.key(change.value)
+    return site(trail.handed(*asked, trail.key(args[change.name]) or "", right, meant=False))
 
 
 def _function(frame: Frame) -> Callable[..., Any] | None:
@@ -125,28 +126,23 @@ def _called(called: Callable[..., Any], args: Given) -> Tensor | None:
         return None
 
 
-def _again(sides: Sides, called: Callable[..., Any], args: Given, frame: Frame) -> bool:
+def _again(called: Callable[..., Any], args: Given, frame: Frame) -> bool:
     """Whether it gives what it gave: nothing else has a part in it."""
     value, before = _called(called, args), frame.returns[0][2] if len(frame.returns) == 1 else None
     return value is not None and is_array(before) and np.array_equal(value, evaluated(before), equal_nan=True)
 
 
-def _gives(sides: Sides, called: Callable[..., Any], args: Given) -> bool:
-    value = _called(called, args)
-    return value is not None and _known(sides, value)
-
-
-def _exchanged(args: Given) -> Iterator[tuple[tuple[str, str], Given]]:
+def _changes(sides: Sides, args: Given) -> Iterator[tuple[_Change, Given]]:
     arrays = [name for name, value in args.items() if is_array(value)]
     for one, other in combinations(arrays, 2):
         if args[one].shape == args[other].shape:
-            yield (one, other), {**args, one: args[other], other: args[one]}
-
-
-def _dropped(args: Given) -> Iterator[tuple[str, Given]]:
-    for name, value in args.items():
-        if is_array(value):
-            yield name, {**args, name: None}
+            exchanged = {**args, one: args[other], other: args[one]}
+            yield _Change(f"once {one} and {other} are exchanged"), exchanged
+    for one in arrays:
+        yield _Change(f"without {one}", one), {**args, one: None}
+    for one, value, instead in _instead(sides, args):
+        shape = "x".join(map(str, value.shape))
+        yield _Change(f"with another {one}: the oracle's is [{shape}]", one, value), instead
 
 
 def _instead(sides: Sides, args: Given) -> Iterator[tuple[str, Tensor, Given]]:

@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 from .places import ROOT
 
