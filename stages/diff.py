@@ -20,6 +20,7 @@ from .diff_far import Far, far
 from .diff_fields import otherwise
 from .diff_first import first
 from .diff_near import Near, adopted, nearness
+from .diff_settings import told_otherwise
 from .diff_sides import First, Sides, Step, steps
 from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
@@ -158,7 +159,10 @@ class Bench:
             if (name in found.failing if near else given[name].tobytes() != outs[name].tobytes())
         }
         if wrong or found.raised:
-            found.first = otherwise(both, self.table[found.stage], given, outs) or first(both, wrong)
+            stage = self.table[found.stage]
+            # Where nothing was computed a library may have been told something else.
+            told = told_otherwise(asked, stage, record.ins, given) if len(ours.ops) == ours.start else None
+            found.first = told or otherwise(both, stage, given, outs) or first(both, wrong)
 
     def _free(self, found: Opened, stage: Stage, record: Record) -> None:
         config = json.loads((self.held.checkpoint / "config.json").read_text())
