@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from .diff_blame import caller, gave_at, handed_at, told_at, unmasked_at, withheld_at
-from .diff_given import given_out, never_read
+from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, settled
 from .diff_sides import First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
@@ -27,7 +27,8 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
     if sources := _sources(sides, roots):
         # Two implementations may come to one value by other ways, masks and tables above all: an operation that
         # both have, fed alike, says more than one that only the port has.
-        return _explained(sides, max(sources, key=lambda i: (_weight(sides, i), -i)))
+        source = max(sources, key=lambda i: (_weight(sides, i), -i))
+        return decided_before(sides, outs, ops[source].when) or _explained(sides, source)
     # What Python finished was made by no operation: those whose results nothing else took may have led to it.
     lost = [] if roots else [i for one in sides.taken(sides.port.start) for i in _sources(sides, [one])]
     strong = [i for i in lost if _weight(sides, i) == STRONG]

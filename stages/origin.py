@@ -40,10 +40,13 @@ def _events(trail: Trail) -> list[tuple[int, int, Any, Frame]]:
     return trail.events
 
 
-def _own(frame: Frame, line: int, number: int) -> Place:
-    while line == PARAMETER and frame.parent is not None and not frame.parent.file.endswith(DOORS):
+def _own(frame: Frame, line: int, number: int) -> Place | None:
+    """The place itself; of what was handed on, its caller's; none where the port's door handed it in."""
+    while line == PARAMETER:
+        if frame.parent is None or frame.parent.file.endswith(DOORS):
+            return None
         line, number, frame = frame.asked, frame.began, frame.parent
-    return frame, line or frame.code.co_firstlineno, number
+    return frame, line, number
 
 
 def number_first(trail: Trail, value: float) -> Place | None:
@@ -54,6 +57,16 @@ def number_first(trail: Trail, value: float) -> Place | None:
         if isinstance(one, (int, float)) and not isinstance(one, bool):
             return key(one) == wanted
         return depth > 0 and any(has(part, depth - 1) for part in _parts(one))
+
+    return first_with(trail, has)
+
+
+def value_first(trail: Trail, wanted: str, size: int) -> Place | None:
+    """Where an array or list of this key and size first was."""
+
+    def has(one: Any) -> bool:
+        many = getattr(one, "size", None) if not isinstance(one, (list, tuple)) else len(one)
+        return many == size and trail.key(one) == wanted
 
     return first_with(trail, has)
 
