@@ -5,7 +5,7 @@ from collections.abc import Callable
 from .diff_blame import caller, gave_at, handed_at, told_at, unmasked_at, withheld_at
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
-from .diff_helpers import helped, inherits, settled
+from .diff_helpers import helped, inherits, once_too_often, settled
 from .diff_sides import First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
 from .gates import Tensor
 from .oplog import Operand, OpLog, digest
@@ -118,9 +118,8 @@ def _explained(sides: Sides, i: int) -> First:
             theirs = sides.oracle.ops[j]
             why += f": {theirs.name} stands in its place ({named_line(theirs)})"
         told = {repr(one) for one in op.told if isinstance(one, float) and one % 1}
-        return First(
-            number_of(sides, i), told_at(sides, i, told - sides.told) or unmasked_at(sides, i) or at, op.sites, why
-        )
+        found = told_at(sides, i, told - sides.told) or unmasked_at(sides, i) or once_too_often(sides, i)
+        return First(number_of(sides, i), found or at, op.sites, why)
     theirs, again = sides.oracle.ops[j], sides.replayed(i, j)
     differing = sides.operands(i, j)
     parts = [_operands(sides, mine, like) for _, mine, like in differing]

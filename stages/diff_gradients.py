@@ -35,6 +35,8 @@ def cut_at(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None
         return None
     why = f"{name} is the last in use of {len(wrong)} whose gradient is wrong, and all values are right"
     ops = sides.port.ops
+    if early := [at for form, found, at in sides.port.forms if form == "stop_gradient" and found == wrong[name]]:
+        return First(number_of(sides, min(used[name])), early[-1], (early[-1],), why)
     for i in sorted(used[name], reverse=True):
         # What gives the value that it got is there for the sake of the derivative.
         kept = next((op for op in ops[i + 1 :] if op.digest == ops[i].digest and op.name != ops[i].name), None)

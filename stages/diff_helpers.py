@@ -4,46 +4,22 @@ Inside such a function nothing need be the oracle's. What it is given and what i
 oracle's and the second is not, either its caller chose wrongly or it is wrong itself. It is called again to tell.
 """
 
-import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
-from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from .branches import decided
-from .diff_sides import REFUSED, First, Sides, hard_to_meet, number_of, trail_of
-from .frames import PARAMETER, Frame
+from .diff_calls import Given, around, called_with, function_of, given, helper, value_of
+from .diff_sides import First, Sides, hard_to_meet, number_of, trail_of
+from .diff_twins import wrong_inside
+from .frames import Frame
 from .gates import Tensor
 from .likeness import NOTHING, evaluated, is_array
 from .opsites import Site
 from .whence import DOORS, Place, Trail, site
-
-Given = dict[str, Any]
-
-
-def around(frame: Frame | None) -> Iterator[Frame]:
-    """The calls around an operation, from the inside out, up to the port's door."""
-    while frame is not None and not frame.file.endswith(DOORS):
-        yield frame
-        frame = frame.parent
-
-
-def given(frame: Frame) -> Given:
-    """What a function was called with, by name."""
-    names = frame.code.co_varnames[: frame.code.co_argcount + frame.code.co_kwonlyargcount]
-    held = {one.name: one.value for one in frame.writes if one.line == PARAMETER}
-    return {name: held[name] for name in names if name in held}
-
-
-def helper(frame: Frame) -> bool:
-    """Whether a function is handed everything it knows: arrays, numbers and words, no object of the port."""
-    whole = not frame.code.co_name.startswith("<") and not frame.code.co_freevars
-    kinds = (int, float, bool, str, type(None), tuple)
-    args = given(frame).values()
-    return whole and any(map(is_array, args)) and all(is_array(one) or isinstance(one, kinds) for one in args)
 
 
 def settled(sides: Sides) -> set[int]:
@@ -54,8 +30,8 @@ def settled(sides: Sides) -> set[int]:
 
 def _right(sides: Sides, frame: Frame) -> bool:
     if frame not in sides.results:
-        value = frame.returns[0][2] if len(frame.returns) == 1 else None
-        sides.results[frame] = is_array(value) and _known(sides, evaluated(value))
+        value = value_of(frame)
+        sides.results[frame] = value is not None and _known(sides, value)
     return sides.results[frame]
 
 
@@ -80,17 +56,40 @@ def helped(sides: Sides, i: int) -> First | None:
     for frame in around(sides.port.ops[i].frame) if trail is not None else ():
         if not helper(frame) or frame.parent is None or frame.parent.file.endswith(DOORS) or _right(sides, frame):
             continue
-        called, args = _function(frame), given(frame)
+        called, args = function_of(frame), given(frame)
         if called is None or not _again(called, args, frame):
             continue
         asked: Place = (frame.parent, frame.asked, frame.began)
         for change, instead in _changes(sides, args):
-            value = _called(called, instead)
+            value = called_with(called, instead)
             if trail is not None and value is not None and _known(sides, value):
                 at = _chose(trail, asked, args, change) or site(asked)
                 why = f"{frame.code.co_name} gives the oracle's value {change.said}"
                 return First(number_of(sides, i), at, sides.port.ops[i].sites, why)
+        if (inside := wrong_inside(sides, i, frame)) is not None:
+            return inside
     return None
+
+
+def once_too_often(sides: Sides, i: int) -> Site | None:
+    """Where a function was called that is right elsewhere, told the same, and has nothing the oracle has here."""
+    trail = trail_of(sides)
+    for frame in around(sides.port.ops[i].frame) if trail is not None else ():
+        told = _plain(frame)
+        arrays = [evaluated(one) for one in given(frame).values() if is_array(one)]
+        if trail is None or frame.parent is None or frame.parent.file.endswith(DOORS) or not arrays:
+            continue
+        if all(_known(sides, one) for one in arrays) and not _right(sides, frame):
+            alike = (one for one in trail.watch.frames if one.code is frame.code and one is not frame)
+            if any(_plain(one) == told and _right(sides, one) for one in alike):
+                return Site(frame.parent.file, frame.asked, frame.parent.code.co_name)
+    return None
+
+
+def _plain(frame: Frame) -> list[Any]:
+    """Which objects and numbers a call was given besides arrays."""
+    values = [one for one in given(frame).values() if not is_array(one)]
+    return [one if isinstance(one, (int, float, str)) else id(one) for one in values]
 
 
 @dataclass(frozen=True)
@@ -113,23 +112,10 @@ def _chose(trail: Trail, asked: Place, args: Given, change: _Change) -> Site | N
     return site(trail.handed(*asked, trail.key(args[change.name]) or "", right, meant=False))
 
 
-def _function(frame: Frame) -> Callable[..., Any] | None:
-    found = (one for one in gc.get_referrers(frame.code) if isinstance(one, FunctionType))
-    return next((one for one in found if one.__code__ is frame.code), None)
-
-
-def _called(called: Callable[..., Any], args: Given) -> Tensor | None:
-    try:
-        value = called(**args)
-        return evaluated(value) if is_array(value) else None
-    except (*REFUSED, AttributeError):
-        return None
-
-
 def _again(called: Callable[..., Any], args: Given, frame: Frame) -> bool:
     """Whether it gives what it gave: nothing else has a part in it."""
-    value, before = _called(called, args), frame.returns[0][2] if len(frame.returns) == 1 else None
-    return value is not None and is_array(before) and np.array_equal(value, evaluated(before), equal_nan=True)
+    value, before = called_with(called, args), value_of(frame)
+    return value is not None and before is not None and np.array_equal(value, before, equal_nan=True)
 
 
 def _changes(sides: Sides, args: Given) -> Iterator[tuple[_Change, Given]]:

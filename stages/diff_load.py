@@ -8,11 +8,14 @@ import json
 import operator
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from . import sides as doors
+from .demands import demanded_at
 from .diff import Opened
+from .diff_config import misread
 from .diff_sides import First
 from .frames import PARAMETER, Frame, watching
 from .judge import said
@@ -46,9 +49,20 @@ def refused(table: Table, held: Held, stage: str) -> Opened | None:
     found.notes.append(f"the port does not open its checkpoint: {said(raised)}")
     config = json.loads((held.checkpoint / "config.json").read_text())
     chain = list(_chain(raised, Trail(watch)))
-    if chain:
+    path = tuple(site(one) for one in reversed(chain))
+
+    def opens() -> bool:
+        try:
+            cuts.load(held.checkpoint, held.compute)
+        except Exception:  # noqa: BLE001 -- still refused, for whatever reason
+            return False
+        return True
+
+    if chain and (field := misread(Trail(watch), config, opens)) is not None:
+        found.first = replace(field, path=path)
+    elif chain:
         place, why = _blamed(Trail(watch), chain, str(raised), config)
-        found.first = First(-1, site(place), tuple(site(one) for one in reversed(chain)), why)
+        found.first = First(-1, site(place), path, why)
     return found
 
 
@@ -78,10 +92,12 @@ def _blamed(trail: Trail, chain: list[Place], message: str, config: Facts) -> tu
             return _read(trail, start, value), f"{value!r} is from here, and nothing accepted before had used it"
         if earlier:
             return at, "this asks for it, though all that it gives was accepted before"
+    if (flag := _flagged(trail, chain)) is not None:
+        return flag, "this asks for what is not there"
     for value in _demanded(chain[0][0], message):
         way = [one for one in trail.way(*chain[0], key(value) or "") if not one[0].file.endswith(DOORS)]
         if len(way) > 1:
-            return way[-1], f"{value!r} is computed here, and refused"
+            return demanded_at(trail, way[-1], value, message), f"{value!r} is computed here, and refused"
     return chain[0], "this is what refuses"
 
 
@@ -132,6 +148,17 @@ def _chosen(trail: Trail, place: Place, field: str, wrong: Any, name: str) -> Pl
     if first is None or first.line == PARAMETER:
         return frame, line, until
     return frame, first.line, first.number
+
+
+def _flagged(trail: Trail, chain: list[Place]) -> Place | None:
+    """Where a flag came from that a call on the way asked about where it demanded what was refused."""
+    for at in chain[1:]:
+        for path, value, write in trail.names(*at):
+            if value is True and len(path) == 1 and write.line == PARAMETER and at[0].parent is not None:
+                above: Place = (at[0].parent, at[0].asked, at[0].began)
+                named = (one for one in trail.names(*above) if one[1] is True and len(one[0]) == 1)
+                return next(((above[0], one[2].line, one[2].number) for one in named if one[2].line), above)
+    return None
 
 
 def _earlier(at: Place, inner: Frame) -> set[int]:

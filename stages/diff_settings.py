@@ -30,7 +30,7 @@ from .origin import first_with
 from .outward import Call, Settings, calling, instead, library, said, state, states
 from .places import ROOT
 from .spec import Stage
-from .whence import DOORS, Trail, latest, site
+from .whence import DOORS, Place, Trail, latest, site
 
 Trace = dict[str, Any]
 TRIES = 8  # differences that are tried: each runs the port once more
@@ -48,7 +48,7 @@ def told_otherwise(asked: Asked, stage: Stage, ins: Trace, oracle: Trace) -> Fir
         oracle: What the oracle gives.
     """
     with watching("port/") as watch, calling("port/") as logged:
-        plain = _outs(asked, stage, ins)
+        plain = outs_of(asked, stage, ins)
     trail = Trail(watch)
     objects = {name: value for value in _held(watch.frames) if (name := library(value))}
     calls = [one for one in logged if not (one.code and one.code.co_filename.endswith(DOORS))]
@@ -62,8 +62,8 @@ def told_otherwise(asked: Asked, stage: Stage, ins: Trace, oracle: Trace) -> Fir
                 continue
             tried.add((call.name, name))
             with instead(call.called, name, right) as possible:
-                mended = _outs(asked, stage, ins) if possible else {}
-            if any(_equal(mended, oracle, out) and not _equal(plain, oracle, out) for out in mended):
+                mended = outs_of(asked, stage, ins) if possible else {}
+            if any(equal(mended, oracle, out) and not equal(plain, oracle, out) for out in mended):
                 return _call_at(trail, call, name, mine, right)
     for name, value in objects.items():
         others = [_common(one, state(value)) for one in theirs["states"].get(name, [])]
@@ -72,7 +72,7 @@ def told_otherwise(asked: Asked, stage: Stage, ins: Trace, oracle: Trace) -> Fir
     return None
 
 
-def _outs(asked: Asked, stage: Stage, ins: Trace) -> Trace:
+def outs_of(asked: Asked, stage: Stage, ins: Trace) -> Trace:
     """What the port gives, everything made anew; nothing where it raises."""
     cuts = doors.cuts("port", asked.model)
     forget()
@@ -82,7 +82,8 @@ def _outs(asked: Asked, stage: Stage, ins: Trace) -> Trace:
         return {}
 
 
-def _equal(port: Trace, oracle: Trace, name: str) -> bool:
+def equal(port: Trace, oracle: Trace, name: str) -> bool:
+    """Whether both gave an output alike."""
     return name in port and name in oracle and bool(np.array_equal(port[name], oracle[name]))
 
 
@@ -135,8 +136,22 @@ def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> Fir
     else:  # by a mapping that is spread out there: where that was made
         for path, value, write in trail.names(frame, call.line, until):
             if len(path) == 1 and isinstance(value, dict) and set(map(str, value)) <= call.told.keys() and write.line:
-                at = Site(frame.file, write.line, frame.code.co_name)
+                place: Place = (frame, write.line, write.number)
+                at = site(_lacks(trail, place, name) if mine is None else place)
     return First(-1, at, (at,), why)
+
+
+def _lacks(trail: Trail, at: Place, name: str) -> Place:
+    """Of a mapping that lacks an entry, the place where it was made of something that has it, or of nothing."""
+    seen: list[Place] = []
+    while at not in seen:
+        seen.append(at)
+        given = [one for one in trail.names(*at) if isinstance(one[1], dict) and one[1]]
+        if not given or any(name in value for _, value, _ in given):
+            break
+        path, _, write = max(given, key=lambda one: len(one[1]))
+        at = trail.named(at[0], path, write, at[2]) or at
+    return seen[-1]
 
 
 def _set_at(trail: Trail, kind: str, value: Any, name: str, mine: Any, theirs: Any) -> First | None:
