@@ -13,7 +13,7 @@ import numpy as np
 
 from .branches import decided
 from .diff_calls import Given, around, called_with, function_of, given, helper, value_of
-from .diff_sides import First, Sides, hard_to_meet, number_of, trail_of
+from .diff_sides import First, Sides, hard_to_meet, last_of, number_of, trail_of
 from .diff_twins import wrong_inside
 from .frames import Frame
 from .gates import Tensor
@@ -24,8 +24,14 @@ from .whence import DOORS, Place, Trail, site
 
 def settled(sides: Sides) -> set[int]:
     """Operations that are part of a function whose result is the oracle's: whatever they give, it comes to the same."""
-    ops = sides.port.ops
-    return {i for i, op in enumerate(ops) if not sides.good(i) and any(_right(sides, one) for one in around(op.frame))}
+    found = set()
+    for i, op in enumerate(sides.port.ops):
+        mate = sides.oracle.ops[sides.mates[i]] if i in sides.mates else None
+        # Between two runs of one framework the pairs are sure: what differs from its mate does, wherever else it fits.
+        sure = not sides.loosely and mate is not None and (mate.name, mate.out.shape) == (op.name, op.out.shape)
+        if not sure and not sides.good(i) and any(_right(sides, one) for one in around(op.frame)):
+            found.add(i)
+    return found
 
 
 def _right(sides: Sides, frame: Frame) -> bool:
@@ -51,24 +57,54 @@ def inherits(sides: Sides, i: int, bad: set[int]) -> bool:
 
 
 def helped(sides: Sides, i: int) -> First | None:
-    """Where the caller of such a function chose wrongly: called otherwise it gives what the oracle has."""
-    trail = trail_of(sides)
-    for frame in around(sides.port.ops[i].frame) if trail is not None else ():
-        if not helper(frame) or frame.parent is None or frame.parent.file.endswith(DOORS) or _right(sides, frame):
-            continue
-        called, args = function_of(frame), given(frame)
-        if called is None or not _again(called, args, frame):
-            continue
-        asked: Place = (frame.parent, frame.asked, frame.began)
-        for change, instead in _changes(sides, args):
-            value = called_with(called, instead)
-            if trail is not None and value is not None and _known(sides, value):
-                at = _chose(trail, asked, args, change) or site(asked)
-                why = f"{frame.code.co_name} gives the oracle's value {change.said}"
-                return First(number_of(sides, i), at, sides.port.ops[i].sites, why)
-        if (inside := wrong_inside(sides, i, frame)) is not None:
-            return inside
+    """Where the caller of such a function chose wrongly: called otherwise it gives what the oracle has in its place.
+
+    Of several within each other the outermost is meant: those inside only hand on.
+    """
+    found: First | None = None
+    for frame in around(sides.port.ops[i].frame):
+        if helper(frame) and frame.parent is not None and not frame.parent.file.endswith(DOORS):
+            if (mended := _mended(sides, i, frame)) is not None:
+                found = mended
+            elif found is not None:
+                break
+            elif (inside := wrong_inside(sides, i, frame)) is not None:
+                return inside
+    return found
+
+
+def _mended(sides: Sides, i: int, frame: Frame) -> First | None:
+    trail, called, args = trail_of(sides), function_of(frame), given(frame)
+    if trail is None or called is None or frame.parent is None or _right(sides, frame):
+        return None
+    if not _again(called, args, frame):
+        return None
+    wanted, asked = _wanted(sides, frame), (frame.parent, frame.asked, frame.began)
+    for change, instead in _changes(sides, args):
+        value = called_with(called, instead)
+        if value is not None and hard_to_meet(value) and sides.digest(value) in wanted:
+            at = _chose(trail, asked, args, change) or site(asked)
+            why = f"{frame.code.co_name} gives the oracle's value {change.said}"
+            return First(number_of(sides, i), at, sides.port.ops[i].sites, why)
     return None
+
+
+def _wanted(sides: Sides, frame: Frame) -> set[str]:
+    """What a call should have given: what stands in its place, or what the oracle has and nothing stands for."""
+    value = value_of(frame)
+    made = None if value is None or sides.loosely else last_of(sides.port.ops, sides.digest(value))
+    if made in sides.mates:
+        return {sides.oracle.ops[sides.mates[made]].digest}
+    return {op.digest for op in sides.oracle.ops} - {op.digest for op in sides.port.ops}
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One call otherwise: `name` got `value` instead of its own; `value` is nothing where two were exchanged."""
+
+    said: str
+    name: str = ""
+    value: Tensor | None = None
 
 
 def once_too_often(sides: Sides, i: int) -> Site | None:
@@ -92,15 +128,6 @@ def _plain(frame: Frame) -> list[Any]:
     return [one if isinstance(one, (int, float, str)) else id(one) for one in values]
 
 
-@dataclass(frozen=True)
-class _Change:
-    """One call otherwise: `name` got `value` instead of its own; `value` is nothing where two were exchanged."""
-
-    said: str
-    name: str = ""
-    value: Tensor | None = None
-
-
 def _chose(trail: Trail, asked: Place, args: Given, change: _Change) -> Site | None:
     """Where a caller chose the argument that is wrong."""
     if not change.name:
@@ -121,7 +148,7 @@ def _again(called: Callable[..., Any], args: Given, frame: Frame) -> bool:
 def _changes(sides: Sides, args: Given) -> Iterator[tuple[_Change, Given]]:
     arrays = [name for name, value in args.items() if is_array(value)]
     for one, other in combinations(arrays, 2):
-        if args[one].shape == args[other].shape:
+        if (args[one].shape, args[one].dtype) == (args[other].shape, args[other].dtype):
             exchanged = {**args, one: args[other], other: args[one]}
             yield _Change(f"once {one} and {other} are exchanged"), exchanged
     for one in arrays:
