@@ -66,11 +66,24 @@ def helped(sides: Sides, i: int) -> First | None:
         if helper(frame) and frame.parent is not None and not frame.parent.file.endswith(DOORS):
             if (mended := _mended(sides, i, frame)) is not None:
                 found = mended
+                if _crossed(frame):
+                    break
             elif found is not None:
                 break
             elif (inside := wrong_inside(sides, i, frame)) is not None:
                 return inside
     return found
+
+
+def _crossed(frame: Frame) -> bool:
+    """Whether a caller has an argument under the name of another one: it is there that the two were exchanged."""
+    args = {name: value for name, value in given(frame).items() if is_array(value)}
+    held = [] if frame.parent is None else [one for one in frame.parent.writes if one.number <= frame.began]
+    return any(
+        one.value is value and one.name in args and one.name != name and args[one.name] is not value
+        for name, value in args.items()
+        for one in held
+    )
 
 
 def _mended(sides: Sides, i: int, frame: Frame) -> First | None:

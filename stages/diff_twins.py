@@ -71,8 +71,8 @@ def _twins(frame: Frame) -> Iterator[Tensor | None]:
     for child in frame.children:
         answer = child.returns[-1][2] if len(child.returns) == 1 else None
         if isinstance(answer, bool) and called is not None:
-            with _answering(child, not answer):
-                yield called_with(called, args)
+            with _answering(child, not answer) as possible:
+                yield called_with(called, args) if possible else None
 
 
 def _libraries() -> list[Any]:
@@ -84,8 +84,8 @@ def _said(twin: Callable[..., Any], values: list[Any], named: Given) -> Tensor |
 
 
 @contextmanager
-def _answering(asked: Frame, answer: bool) -> Iterator[None]:
-    """The function of a call gives this answer, wherever the port has it."""
+def _answering(asked: Frame, answer: bool) -> Iterator[bool]:
+    """The function of a call gives this answer, wherever the port has it; says whether it has it anywhere."""
     original = function_of(asked)
     places = [
         (module, name)
@@ -97,7 +97,7 @@ def _answering(asked: Frame, answer: bool) -> Iterator[None]:
     for module, name in places:
         setattr(module, name, lambda *_args, **_named: answer)
     try:
-        yield
+        yield bool(places)
     finally:
         for module, name in places:
             setattr(module, name, original)
