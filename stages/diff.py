@@ -15,10 +15,13 @@ from goldens.store import Record
 from . import sides as doors
 from .cases import plan
 from .diff_align import align
+from .diff_config import misread
 from .diff_crop import cropped
 from .diff_far import Far, far
+from .diff_fields import otherwise
 from .diff_first import first
-from .diff_near import Near, adopted
+from .diff_near import Near, adopted, nearness
+from .diff_settings import equal, outs_of, told_otherwise
 from .diff_sides import First, Sides, Step, steps
 from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
@@ -29,6 +32,7 @@ from .oplog import OpLog, digest, recording
 from .oplog_child import Asked, oracle_log
 from .shelf import Held, Question, Shelf
 from .spec import Stage, Table
+from .whence import Trail
 
 Trace = dict[str, Tensor]
 
@@ -65,8 +69,8 @@ class Opened:
 
     @property
     def diverges(self) -> bool:
-        """Whether an output, fed the oracle's inputs, fails its gate: in the exact tier, differs in any bit."""
-        return bool(self.failing)
+        """Whether an output, fed the oracle's inputs, fails its gate (the exact one: in any bit), or it raises."""
+        return bool(self.failing) or self.raised
 
 
 class _ReachedError(Exception):
@@ -145,7 +149,8 @@ class Bench:
             found.notes.append(
                 "the oracle, run here, gives other bits than the golden holds: it was recorded elsewhere"
             )
-        near = None if self.table.exact else Near(theirs)
+        pairs = [(given[name], outs[name]) for name in found.failing if name in given and name in outs]
+        near = None if self.table.exact else Near(theirs, nearness(pairs))
         ours = adopted(ours, near) if near else ours
         theirs = cropped(ours, theirs)
         both = Sides(ours, theirs, align(ours.ops, theirs.ops, ours.start), near.digest if near else digest, bool(near))
@@ -156,7 +161,26 @@ class Bench:
             if (name in found.failing if near else given[name].tobytes() != outs[name].tobytes())
         }
         if wrong or found.raised:
-            found.first = first(both, wrong)
+            stage = self.table[found.stage]
+            # Where nothing was computed a library may have been told something else.
+            told = told_otherwise(asked, stage, record.ins, given) if len(ours.ops) == ours.start else None
+            found.first = told or otherwise(both, stage, given, outs)
+            found.first = found.first or self._misread(asked, record, ours, wrong, near) or first(both, wrong)
+
+    def _misread(
+        self, asked: Asked, record: Record, ours: OpLog, wrong: dict[str, tuple[Tensor, Tensor]], near: Near | None
+    ) -> First | None:
+        """The field of the configuration that is to blame, if one is."""
+        stage, config = self.table[asked.stage], json.loads((self.held.checkpoint / "config.json").read_text())
+
+        def mends() -> bool:
+            again = outs_of(asked, stage, record.ins)
+            return bool(wrong) and all(
+                name in again and (near.alike(again[name], oracle) if near else equal(again, {name: oracle}, name))
+                for name, (oracle, _) in wrong.items()
+            )
+
+        return None if ours.watch is None else misread(Trail(ours.watch), config, mends)
 
     def _free(self, found: Opened, stage: Stage, record: Record) -> None:
         config = json.loads((self.held.checkpoint / "config.json").read_text())

@@ -5,10 +5,11 @@ from contextlib import suppress
 from typing import Any
 
 from .diff_sides import Sides, named_line, trail_of
-from .frames import Frame
+from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
 from .oplog import Op, Operand, OpLog
 from .opsites import Site
+from .origin import number_first
 from .whence import DOORS, Place, Trail, site
 
 NUMBER = r"-?\d[\d.e+-]*"
@@ -32,7 +33,11 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
         if isinstance(value, (int, float, str)) and (repr(value) in mine - theirs or f"'{value}'" in " ".join(told)):
             start: Place = (op.frame, op.sites[-1].line, op.when)
             ways = [trail.way(*start, key(one) or "") for one in _signed(value)]
-            return outside(_strange(sides, trail, max(ways, key=len)))
+            if (at := outside(_strange(sides, trail, max(ways, key=len)))) is not None:
+                return at
+            # Held by something whose inside is no code of the port's.
+            early = number_first(trail, value) if isinstance(value, float) and value % 1 else None
+            return None if early is None else site(early)
     return None
 
 
@@ -79,12 +84,26 @@ def unmasked_at(sides: Sides, i: int) -> Site | None:
         value = sides.mine(one)
         if value is None or value.dtype != bool:
             continue
-        if any(
-            one.digest in {o.digest for o in theirs.operands} and theirs.out.shape == one.shape for theirs in lacking
-        ):
+        lacks = [
+            theirs
+            for theirs in lacking
+            if one.digest in {o.digest for o in theirs.operands} and theirs.out.shape == one.shape
+        ]
+        if lacks:
             wrong = trail.key(value) or ""
-            return site(trail.handed(op.frame, op.sites[-1].line, op.when, wrong, None, meant=False))
+            place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, None, meant=False)
+            others = [sides.value(other) for other in lacks[0].operands if other.digest != one.digest]
+            return site(_at_hand(trail, place, wrong, {key(other) or "" for other in others}))
     return None
+
+
+def _at_hand(trail: Trail, place: Place, wrong: str, others: set[str]) -> Place:
+    """On a value's way back the function that was given all it should have been made of; else the place itself."""
+    for at in trail.way(*place, wrong):
+        given = {trail.key(one.value) for one in at[0].writes if one.line == PARAMETER}
+        if at[0] is not place[0] and others and others <= given:
+            return at
+    return place
 
 
 def outside(way: list[tuple[Frame, int, int]]) -> Site | None:

@@ -14,7 +14,8 @@ from . import casefile, diff_planted, diff_show, sides
 from . import diff_bisect as halving
 from . import diff_shrink as shrinking
 from .asked import per_model
-from .diff import Bench, chosen, has
+from .diff import Bench, Opened, chosen, has
+from .diff_load import refused
 from .errors import UsageError
 from .places import CACHE, MODELS
 from .shelf import Held, Question
@@ -61,7 +62,7 @@ def diff(
     if planted is not None:
         model, at = diff_planted.planted(planted, model, look=stage is None)
         if at is not None:
-            stage, words = at.stage, (at.occurrence,)
+            stage, words = at.stage, ((at.occurrence,) if at.occurrence else ())
             cases, computes = (at.case.partition("/")[0],), (at.case.partition("/")[2],)
     if stage is None:
         raise UsageError("a stage has to be named: harness list shows them")
@@ -76,22 +77,37 @@ def diff(
 
     with redirect_stdout(sys.stderr):  # whatever the port prints is no part of the answer
         held, occurrence = chosen(table, question, stage, words, load)
-        model_ = load(held.checkpoint, held.compute)
-        if bisect:
+        if (closed := _closed(table, held, stage, load)) is not None:
+            document, shown, failed = closed
+        elif bisect:
+            model_ = load(held.checkpoint, held.compute)
             document, shown, failed = _halved(
                 halving.bisect(table, held, model_, table[stage], lambda o: has(o, words))
             )
         elif shrink:
             document, shown, failed = _shrunk(table, held, stage, load, out)
         else:
-            found = Bench(table, held, model_).open(table[stage], occurrence, free=not forced)
-            document, shown, failed = diff_show.as_json(found), list(diff_show.lines(found)), found.diverges
-    if as_json:
-        click.echo(json.dumps({"schema": 1, **document}))
-    else:
-        for text in shown:
-            click.echo(text)
+            bench = Bench(table, held, load(held.checkpoint, held.compute))
+            document, shown, failed = _told(bench.open(table[stage], occurrence, free=not forced))
+    for text in [json.dumps({"schema": 1, **document})] if as_json else shown:
+        click.echo(text)
     sys.exit(1 if failed else 0)
+
+
+def _told(found: Opened) -> Shown:
+    return diff_show.as_json(found), list(diff_show.lines(found)), found.diverges
+
+
+def _closed(table: Table, held: Held, stage: str, load: Any) -> Shown | None:
+    """What to show of a port that refuses its checkpoint: there is no occurrence to open."""
+    try:
+        load(held.checkpoint, held.compute)
+    except Exception:  # whatever the port raises on the way is what there is to open
+        found = refused(table, held, stage)
+        if found is None:
+            raise
+        return _told(found)
+    return None
 
 
 def _halved(found: halving.Halved) -> Shown:

@@ -1,7 +1,11 @@
 """The first operation that introduces an error: found backwards from the outputs, explained by its operands."""
 
+from collections.abc import Callable
+
 from .diff_blame import caller, gave_at, handed_at, told_at, unmasked_at, withheld_at
-from .diff_given import given_out, never_read
+from .diff_given import decided_before, given_out, never_read
+from .diff_gradients import cut_at
+from .diff_helpers import helped, inherits, once_too_often, settled
 from .diff_sides import First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
 from .gates import Tensor
 from .oplog import Operand, OpLog, digest
@@ -17,27 +21,43 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
         outs: (the oracle's, the port's) of each output that differs.
     """
     ops = sides.port.ops
+    sides.inside = settled(sides)
     ends = {name: last_of(ops, sides.digest(mine)) if hard_to_meet(mine) else None for name, (_, mine) in outs.items()}
     roots = [i for i in ends.values() if i is not None]
     if sources := _sources(sides, roots):
         # Two implementations may come to one value by other ways, masks and tables above all: an operation that
         # both have, fed alike, says more than one that only the port has.
-        return _explained(sides, max(sources, key=lambda i: (_weight(sides, i), -i)))
+        source = max(sources, key=lambda i: (_weight(sides, i), -i))
+        return decided_before(sides, outs, ops[source].when) or _explained(sides, source)
     # What Python finished was made by no operation: those whose results nothing else took may have led to it.
     lost = [] if roots else [i for one in sides.taken(sides.port.start) for i in _sources(sides, [one])]
-    if strong := [i for i in lost if _weight(sides, i) == STRONG]:
-        return _explained(sides, min(strong))
+    strong = [i for i in lost if _weight(sides, i) == STRONG]
+    ways: tuple[Callable[[], First | None], ...] = (
+        lambda: None if roots else cut_at(sides, outs),
+        lambda: _explained(sides, min(strong)) if strong else None,
+        lambda: _stopped_at(sides, outs, ends),
+        lambda: given_out(sides, outs),
+        lambda: _loaded(sides, lost),
+        lambda: _explained(sides, min(lost)) if lost else _left_out(sides),
+    )
+    return next((found for way in ways if (found := way()) is not None), None)
+
+
+def _stopped_at(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], ends: dict[str, int | None]) -> First | None:
     for name, end in ends.items():
-        oracle = outs[name][0]
-        if end is not None and (j := last_of(sides.oracle.ops, digest(oracle))) is not None:
+        if end is not None and (j := last_of(sides.oracle.ops, digest(outs[name][0]))) is not None:
             return _stopped(sides, name, end, j)
-    if found := given_out(sides, outs):
+    return None
+
+
+def _loaded(sides: Sides, lost: list[int]) -> First | None:
+    """Where nothing was computed: what was loaded?"""
+    if lost or len(sides.port.ops) != sides.port.start:
+        return None
+    if (found := never_read(sides)) is not None:
         return found
-    if not lost and len(ops) == sides.port.start:  # nothing was computed here: what was loaded?
-        if found := never_read(sides):
-            return found
-        lost = [i for one in sides.taken(0) for i in _sources(sides, [one]) if sides.misses(ops[i].out.shape)]
-    return _explained(sides, min(lost)) if lost else _left_out(sides)
+    made = [i for one in sides.taken(0) for i in _sources(sides, [one]) if _loads(sides, i)]
+    return _explained(sides, min(made)) if made else None
 
 
 def _sources(sides: Sides, roots: list[int]) -> list[int]:
@@ -54,7 +74,15 @@ def _sources(sides: Sides, roots: list[int]) -> list[int]:
             bad.add(at)
             todo += [one.op for one in ops[at].operands if one.op >= 0 and not sides.good(one.op)]
     fed = {i for i in bad if ops[i].operands} or bad
-    return [i for i in sorted(fed) if not any(one.op in fed for one in ops[i].operands)]
+    found = [i for i in sorted(fed) if not any(one.op in fed for one in ops[i].operands)]
+    return [i for i in found if not inherits(sides, i, fed)] or found
+
+
+def _loads(sides: Sides, i: int) -> bool:
+    """Whether an operation makes something of the oracle's shape that the oracle has otherwise, or as it was."""
+    op = sides.port.ops[i]
+    kept = len(op.operands) == 1 and op.operands[0].shape == op.out.shape and op.operands[0].digest in sides.known
+    return kept or sides.misses(op.out.shape)
 
 
 def _weight(sides: Sides, i: int) -> int:
@@ -80,6 +108,8 @@ def _left_out(sides: Sides) -> First | None:
 
 
 def _explained(sides: Sides, i: int) -> First:
+    if (chosen := helped(sides, i)) is not None:
+        return chosen
     op, j = sides.port.ops[i], sides.mates.get(i)
     at, why = op.sites[-1] if op.sites else None, ""
     if j is None or sides.oracle.ops[j].name != op.name:
@@ -88,9 +118,8 @@ def _explained(sides: Sides, i: int) -> First:
             theirs = sides.oracle.ops[j]
             why += f": {theirs.name} stands in its place ({named_line(theirs)})"
         told = {repr(one) for one in op.told if isinstance(one, float) and one % 1}
-        return First(
-            number_of(sides, i), told_at(sides, i, told - sides.told) or unmasked_at(sides, i) or at, op.sites, why
-        )
+        found = told_at(sides, i, told - sides.told) or unmasked_at(sides, i) or once_too_often(sides, i)
+        return First(number_of(sides, i), found or at, op.sites, why)
     theirs, again = sides.oracle.ops[j], sides.replayed(i, j)
     differing = sides.operands(i, j)
     parts = [_operands(sides, mine, like) for _, mine, like in differing]

@@ -13,7 +13,8 @@ from .diff_sides import First, Sides, step_at, trail_of
 from .gates import Tensor
 from .likeness import key, telling
 from .opsites import Site
-from .whence import DOORS, Place, Trail
+from .origin import value_first
+from .whence import DOORS, Place, Trail, site
 
 
 def never_read(sides: Sides) -> First | None:
@@ -93,6 +94,20 @@ def given_out(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | N
             at = outside(_made_of(sides, trail, trail.way(door, line, when, wanted)))
             if at is not None:
                 return First(step_at(sides, at), at, (at,), f"{name} is computed here")
+    return None
+
+
+def decided_before(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], when: int) -> First | None:
+    """Where Python had the whole of an output, which the oracle never had, before an operation at some time."""
+    trail = trail_of(sides)
+    for name, (_, mine) in outs.items():
+        wanted = key(mine)
+        if trail is None or wanted is None or not telling(mine) or wanted in sides.keys:
+            continue
+        place = value_first(trail, wanted, mine.size)
+        if place is not None and place[2] < when:
+            at = site(place)
+            return First(step_at(sides, at), at, (at,), f"all of {name} is there here, and the oracle never has it")
     return None
 
 

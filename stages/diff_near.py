@@ -51,6 +51,21 @@ class Near:
         return False
 
 
+def nearness(pairs: list[tuple[Tensor, Tensor]], near: float = NEAR) -> float:
+    """How near two tensors have to be to count as equal, so that outputs that fail their gates do not: (oracle, port).
+
+    A gate counts in the oracle's own rounding, and may see what is smaller than that of a whole model.
+    """
+    for theirs, ours in pairs:
+        if theirs.shape == ours.shape and ours.dtype in FLOATS:
+            a, b = wide(ours).ravel(), wide(theirs).ravel()
+            finite = np.isfinite(a) & np.isfinite(b)
+            length, apart = float(np.linalg.norm(b[finite])), float(np.linalg.norm((a - b)[finite]))
+            if length and apart:
+                near = min(near, apart / length / 2)
+    return near
+
+
 def _orders(tensor: Tensor, shape: tuple[int, ...]) -> Iterator[Tensor]:
     yield tensor
     squeezed = tensor.squeeze()
@@ -76,6 +91,7 @@ def adopted(port: OpLog, near: Near) -> OpLog:
         replace(op, digest=found, operands=tuple(map(operand, op.operands)))
         for op, found in zip(port.ops, digests, strict=True)
     ]
-    forms = [(name, leaves.get(found, found), site) for name, found, site in port.forms]
+    names = {op.digest: found for op, found in zip(port.ops, digests, strict=True)} | leaves
+    forms = [(name, names.get(found, found), site) for name, found, site in port.forms]
     known = {leaves[found]: tensor for found, tensor in port.leaves.items()}
     return OpLog(ops, port.leaves | known, port.start, port.watch, forms)

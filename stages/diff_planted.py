@@ -13,6 +13,7 @@ from goldens import canary
 from . import sides
 from .asked import table_of
 from .diff import Bench
+from .diff_load import refused
 from .errors import HarnessError, UsageError
 from .forked import Lost, each
 from .mutate import IMPORTS, OBJECTS, SECONDS, judge_port, mutants_of
@@ -115,7 +116,7 @@ def mark(model: str, mutant: Mutant, here: dict[str, str], at: At | None = None,
     `at` is where somebody objects, if that is known; `logs` keeps what the oracle did.
 
     Raises:
-        HarnessError: nobody objects, or the port does not open its checkpoint any more.
+        HarnessError: nobody objects.
     """
     table, question = table_of(model), Question()
     sides.cuts("port", model)
@@ -131,6 +132,8 @@ def mark(model: str, mutant: Mutant, here: dict[str, str], at: At | None = None,
     at = at or caught(table, mutant, question, here)
     name, _, compute = at.case.partition("/")
     held = Shelf(table, question, here, load).take(next(case for case in table.cases if case.name == name), compute)
+    if not at.occurrence and (opened := refused(table, held, at.stage)) is not None:
+        return at, opened
     bench = Bench(table, held, load(held.checkpoint, compute), logs)
     return at, bench.open(table[at.stage], at.occurrence, free=False)
 
@@ -158,15 +161,15 @@ def planted(name: str, model: str | None, *, look: bool) -> tuple[str, At | None
 def caught(table: Table, mutant: Mutant, question: Question, here: dict[str, str]) -> At:
     """Where the port as it is now is objected to first; what is fed the oracle's inputs goes before an ordinary run.
 
+    Of a port that does not open its checkpoint it is a stage without an occurrence.
+
     Raises:
-        HarnessError: nobody objects, or the port does not open its checkpoint any more.
+        HarnessError: nobody objects.
     """
     inherits: At | None = None
     for stage, rows in judge_port(table, mutant.goldens, question, here):
         for row in rows:
             if row.status in OBJECTS:
-                if not row.occurrence:
-                    raise HarnessError(f"{stage}: {row.note}")
                 if row.mode == "forced":
                     return At(stage, row.occurrence, row.case)
                 inherits = inherits or At(stage, row.occurrence, row.case)

@@ -56,11 +56,13 @@ def _step(step: Step) -> dict[str, Any]:
 
 def lines(found: Opened) -> Iterator[str]:
     """What a terminal shows."""
-    yield f"{found.stage}[{found.occurrence}] of {found.case}, {found.tier} tier"
+    where = f"{found.stage}[{found.occurrence}]" if found.occurrence else f"loading, before {found.stage}"
+    yield f"{where} of {found.case}, {found.tier} tier"
     for note in found.notes:
         yield f"note: {note}"
-    yield "forced, fed the oracle's inputs:"
-    yield from _table(found.outs)
+    if found.outs:
+        yield "forced, fed the oracle's inputs:"
+        yield from _table(found.outs)
     if found.arrived or found.left:
         yield "free, in the port's ordinary run (what arrived is inherited):"
         if found.arrived and all(one is not None and one.equal for one in found.arrived.values()):

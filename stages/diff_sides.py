@@ -8,6 +8,7 @@ import numpy as np
 
 from .diff_align import Pair
 from .diff_far import Far, far
+from .frames import Frame
 from .gates import FLOATS, Tensor, wide
 from .likeness import key
 from .oplog import Op, Operand, OpLog, digest
@@ -89,6 +90,8 @@ class Sides:
         mates: The oracle's number for each of the port's operations that is paired.
         told: Everything else that its operations were told.
         known: Digests of everything that the oracle made or read.
+        inside: The port's operations that are part of a function whose result is the oracle's.
+        results: Of the port's calls, whether what each gave is.
     """
 
     port: OpLog
@@ -99,6 +102,8 @@ class Sides:
     mates: dict[int, int] = field(init=False)
     told: set[str] = field(init=False)
     known: set[str] = field(init=False)
+    inside: set[int] = field(default_factory=set)
+    results: dict[Frame, bool] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.mates = {i: j for i, j in self.pairs if i is not None and j is not None}
@@ -135,7 +140,7 @@ class Sides:
     def good(self, i: int) -> bool:
         """Whether the oracle has what the port's operation `i` gave: at the same place, or somewhere else."""
         op, j = self.port.ops[i], self.mates.get(i)
-        if i in self.drawn:
+        if i in self.drawn or i in self.inside:
             return True
         if j is not None:
             mate = self.oracle.ops[j]

@@ -18,8 +18,8 @@ def key(value: Any) -> str | None:
         return NOTHING
     if isinstance(value, (str, bytes)):
         return _numbers(np.frombuffer(value.encode() if isinstance(value, str) else value, np.uint8))
-    if type(value).__module__ == "mlx.core" and type(value).__name__ == "array":
-        return _numbers(_evaluated(value))
+    if is_array(value):
+        return _numbers(evaluated(value))
     numbers = isinstance(value, (list, tuple)) and value and all(isinstance(one, (bool, int, float)) for one in value)
     if numbers or isinstance(value, (bool, int, float, np.generic, np.ndarray)) or hasattr(value, "getpixel"):
         return _numbers(value)
@@ -43,7 +43,13 @@ def _numbers(value: Any) -> str:
     return hashlib.sha256(flat.tobytes()).hexdigest()[:20]
 
 
-def _evaluated(array: Any) -> Any:
+def is_array(value: Any) -> bool:
+    """Whether it is an array of MLX."""
+    return type(value).__module__ == "mlx.core" and type(value).__name__ == "array"
+
+
+def evaluated(array: Any) -> Any:
+    """An array of MLX as numpy's."""
     import mlx.core as mx  # noqa: PLC0415 -- looking at a table needs no framework
 
     if array.dtype == mx.bfloat16:

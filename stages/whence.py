@@ -20,6 +20,7 @@ class Trail:
     """The way back of values in one log of frames."""
 
     watch: Watch
+    events: list[tuple[int, int, Any, Frame]] = field(default_factory=list, repr=False)
     _keys: dict[int, str | None] = field(default_factory=dict)
     _kept: list[Any] = field(default_factory=list)
 
@@ -225,11 +226,11 @@ class Trail:
                         return call, at, when
         for depth in (0, DEPTH):
             for path, value, write in self.names(frame, line, until):
-                if self.holds(value, wanted, depth) and (place := self._named(frame, path, write, until)) is not None:
+                if self.holds(value, wanted, depth) and (place := self.named(frame, path, write, until)) is not None:
                     return place
         return None
 
-    def _named(self, frame: Frame, path: tuple[str, ...], write: Write, until: int) -> Place | None:
+    def named(self, frame: Frame, path: tuple[str, ...], write: Write, until: int) -> Place | None:
         """Where a name, or an attribute of it, got what it has."""
         if len(path) == 1:
             given = write.line == PARAMETER or frame.code.co_name.startswith("<")

@@ -8,7 +8,7 @@ from stages.diff_planted import measure
 from stages.mutate import mutants_of
 
 MODEL = "metadiffusion"
-# Of the draws in tests/test_diff_mutants.py: this model's; and some more.
+# Of the draws in tests/test_diff_mutants.py: this model's; and some more, of each kind of rule.
 DRAWN = (
     "surest of all positions",
     "timestep residual left as it is made",
@@ -20,6 +20,16 @@ DRAWN = (
     "norms swapped",
     "scores not scaled",
     "time reversed",
+    "causal",
+    "padding attended",
+    "gate and input swapped",
+    "norms without epsilon",
+    "loss everywhere",
+    "gradient through one projection cut",
+    "padding trained by lookup",
+    "schedule cut",
+    "theta lost",
+    "weights rounded as they are read",
 )
 
 

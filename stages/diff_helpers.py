@@ -1,0 +1,190 @@
+"""Functions of the port that stand for something the oracle does otherwise, in one operation often: judged as one.
+
+Inside such a function nothing need be the oracle's. What it is given and what it gives is: where the first is the
+oracle's and the second is not, either its caller chose wrongly or it is wrong itself. It is called again to tell.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from .branches import decided
+from .diff_calls import Given, around, called_with, function_of, given, helper, value_of
+from .diff_sides import First, Sides, hard_to_meet, last_of, number_of, trail_of
+from .diff_twins import wrong_inside
+from .frames import Frame
+from .gates import Tensor
+from .likeness import NOTHING, evaluated, is_array
+from .opsites import Site
+from .whence import DOORS, Place, Trail, site
+
+
+def settled(sides: Sides) -> set[int]:
+    """Operations that are part of a function whose result is the oracle's: whatever they give, it comes to the same."""
+    found = set()
+    for i, op in enumerate(sides.port.ops):
+        mate = sides.oracle.ops[sides.mates[i]] if i in sides.mates else None
+        # Between two runs of one framework the pairs are sure: what differs from its mate does, wherever else it fits.
+        sure = not sides.loosely and mate is not None and (mate.name, mate.out.shape) == (op.name, op.out.shape)
+        if not sure and not sides.good(i) and any(_right(sides, one) for one in around(op.frame)):
+            found.add(i)
+    return found
+
+
+def _right(sides: Sides, frame: Frame) -> bool:
+    if frame not in sides.results:
+        value = value_of(frame)
+        sides.results[frame] = value is not None and _known(sides, value)
+    return sides.results[frame]
+
+
+def _known(sides: Sides, value: Tensor) -> bool:
+    return hard_to_meet(value) and sides.digest(value) in sides.known
+
+
+def inherits(sides: Sides, i: int, bad: set[int]) -> bool:
+    """Whether an operation is part of a function that something wrong was handed to: it can introduce nothing."""
+    for frame in around(sides.port.ops[i].frame):
+        if helper(frame):
+            for value in filter(is_array, given(frame).values()):
+                found = sides.digest(evaluated(value))
+                if any(n < i and sides.port.ops[n].digest == found for n in bad):
+                    return True
+    return False
+
+
+def helped(sides: Sides, i: int) -> First | None:
+    """Where the caller of such a function chose wrongly: called otherwise it gives what the oracle has in its place.
+
+    Of several within each other the outermost is meant: those inside only hand on.
+    """
+    found: First | None = None
+    for frame in around(sides.port.ops[i].frame):
+        if helper(frame) and frame.parent is not None and not frame.parent.file.endswith(DOORS):
+            if (mended := _mended(sides, i, frame)) is not None:
+                found = mended
+                if _crossed(frame):
+                    break
+            elif found is not None:
+                break
+            elif (inside := wrong_inside(sides, i, frame)) is not None:
+                return inside
+    return found
+
+
+def _crossed(frame: Frame) -> bool:
+    """Whether a caller has an argument under the name of another one: it is there that the two were exchanged."""
+    args = {name: value for name, value in given(frame).items() if is_array(value)}
+    held = [] if frame.parent is None else [one for one in frame.parent.writes if one.number <= frame.began]
+    return any(
+        one.value is value and one.name in args and one.name != name and args[one.name] is not value
+        for name, value in args.items()
+        for one in held
+    )
+
+
+def _mended(sides: Sides, i: int, frame: Frame) -> First | None:
+    trail, called, args = trail_of(sides), function_of(frame), given(frame)
+    if trail is None or called is None or frame.parent is None or _right(sides, frame):
+        return None
+    if not _again(called, args, frame):
+        return None
+    wanted, asked = _wanted(sides, frame), (frame.parent, frame.asked, frame.began)
+    for change, instead in _changes(sides, args):
+        value = called_with(called, instead)
+        if value is not None and hard_to_meet(value) and sides.digest(value) in wanted:
+            at = _chose(trail, asked, args, change) or site(asked)
+            why = f"{frame.code.co_name} gives the oracle's value {change.said}"
+            return First(number_of(sides, i), at, sides.port.ops[i].sites, why)
+    return None
+
+
+def _wanted(sides: Sides, frame: Frame) -> set[str]:
+    """What a call should have given: what stands in its place, or what the oracle has and nothing stands for."""
+    value = value_of(frame)
+    made = None if value is None or sides.loosely else last_of(sides.port.ops, sides.digest(value))
+    if made in sides.mates:
+        return {sides.oracle.ops[sides.mates[made]].digest}
+    return {op.digest for op in sides.oracle.ops} - {op.digest for op in sides.port.ops}
+
+
+@dataclass(frozen=True)
+class _Change:
+    """One call otherwise: `name` got `value` instead of its own; `value` is nothing where two were exchanged."""
+
+    said: str
+    name: str = ""
+    value: Tensor | None = None
+
+
+def once_too_often(sides: Sides, i: int) -> Site | None:
+    """Where a function was called that is right elsewhere, told the same, and has nothing the oracle has here."""
+    trail = trail_of(sides)
+    for frame in around(sides.port.ops[i].frame) if trail is not None else ():
+        told = _plain(frame)
+        arrays = [evaluated(one) for one in given(frame).values() if is_array(one)]
+        if trail is None or frame.parent is None or frame.parent.file.endswith(DOORS) or not arrays:
+            continue
+        if all(_known(sides, one) for one in arrays) and not _right(sides, frame):
+            alike = (one for one in trail.watch.frames if one.code is frame.code and one is not frame)
+            if any(_plain(one) == told and _right(sides, one) for one in alike):
+                return Site(frame.parent.file, frame.asked, frame.parent.code.co_name)
+    return None
+
+
+def _plain(frame: Frame) -> list[Any]:
+    """Which objects and numbers a call was given besides arrays."""
+    values = [one for one in given(frame).values() if not is_array(one)]
+    return [one if isinstance(one, (int, float, str)) else id(one) for one in values]
+
+
+def _chose(trail: Trail, asked: Place, args: Given, change: _Change) -> Site | None:
+    """Where a caller chose the argument that is wrong."""
+    if not change.name:
+        return site(asked)
+    if args[change.name] is None:
+        way = [place for place in trail.way(*asked, NOTHING) if not place[0].file.endswith(DOORS)]
+        return decided(way[-1]) if way else None
+    right = NOTHING if change.value is None else trail.key(change.value)
+    return site(trail.handed(*asked, trail.key(args[change.name]) or "", right, meant=False))
+
+
+def _again(called: Callable[..., Any], args: Given, frame: Frame) -> bool:
+    """Whether it gives what it gave: nothing else has a part in it."""
+    value, before = called_with(called, args), value_of(frame)
+    return value is not None and before is not None and np.array_equal(value, before, equal_nan=True)
+
+
+def _changes(sides: Sides, args: Given) -> Iterator[tuple[_Change, Given]]:
+    arrays = [name for name, value in args.items() if is_array(value)]
+    for one, other in combinations(arrays, 2):
+        if (args[one].shape, args[one].dtype) == (args[other].shape, args[other].dtype):
+            exchanged = {**args, one: args[other], other: args[one]}
+            yield _Change(f"once {one} and {other} are exchanged"), exchanged
+    for one in arrays:
+        yield _Change(f"without {one}", one), {**args, one: None}
+    for one, value, instead in _instead(sides, args):
+        shape = "x".join(map(str, value.shape))
+        yield _Change(f"with another {one}: the oracle's is [{shape}]", one, value), instead
+
+
+def _instead(sides: Sides, args: Given) -> Iterator[tuple[str, Tensor, Given]]:
+    """An argument at a time, taken from an operation of the oracle's that has another of them."""
+    import mlx.core as mx  # noqa: PLC0415 -- looking at a table needs no framework
+
+    mine = {sides.digest(evaluated(value)) for value in args.values() if is_array(value)}
+    tried: set[str] = set()
+    for op in sides.oracle.ops:
+        if not mine & {one.digest for one in op.operands}:
+            continue
+        for operand in op.operands:
+            value = sides.value(operand)
+            if value is None or operand.digest in mine | tried:
+                continue
+            tried.add(operand.digest)
+            for name, held in args.items():
+                if held is None or (is_array(held) and held.shape == value.shape):
+                    yield name, value, {**args, name: mx.array(value)}
