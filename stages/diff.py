@@ -24,6 +24,7 @@ from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
 from .frames import watching
 from .gates import Tensor, judge
+from .mend import Searched, mended
 from .judge import _yardstick, said
 from .oplog import OpLog, digest, recording
 from .oplog_child import Asked, oracle_log
@@ -45,6 +46,7 @@ class Opened:
         left: The same for the outputs of that run.
         steps: Every operation.
         first: Where the port first leaves the oracle.
+        searched: What came of a search for an edit that mends it; None: there was none.
         notes: What a reader has to know of how this was come by.
         raised: Whether the port raised instead of giving anything.
     """
@@ -60,6 +62,7 @@ class Opened:
     left: dict[str, Far | None] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     first: First | None = None
+    searched: Searched | None = None
     notes: list[str] = field(default_factory=list)
     raised: bool = False
 
@@ -79,12 +82,14 @@ class Bench:
 
     Attributes:
         logs: Folder that keeps what the oracle did, for whoever opens the same occurrence many times.
+        seconds: How long to search for an edit of the port that mends what fails; 0 for not at all.
     """
 
     table: Table
     held: Held
     model: Any
     logs: Path | None = None
+    seconds: float = 0.0
 
     def open(self, stage: Stage, occurrence: str, *, free: bool = True) -> Opened:
         """Compare the occurrence operation by operation.
@@ -122,6 +127,9 @@ class Bench:
         ):
             found.notes.append("watched, the port gives other bits than plain: its compiled functions round otherwise")
         self._beside(found, ours, record, outs)
+        if self.seconds and found.failing:
+            found.searched = mended(self.table, held, stage.name, occurrence, found.first, ours.watch, self.seconds)
+            found.first = found.searched.believed(found.first)
         if free:
             self._free(found, stage, record)
         return found

@@ -21,6 +21,7 @@ from .planted import Mutant, function_of, plant
 from .shelf import Question, Shelf
 from .spec import Table
 
+SEARCH = 20.0  # seconds of a search for an edit that mends
 CLASSES = ("line", "statement", "function", "elsewhere", "nothing")
 
 
@@ -131,7 +132,7 @@ def mark(model: str, mutant: Mutant, here: dict[str, str], at: At | None = None,
     at = at or caught(table, mutant, question, here)
     name, _, compute = at.case.partition("/")
     held = Shelf(table, question, here, load).take(next(case for case in table.cases if case.name == name), compute)
-    bench = Bench(table, held, load(held.checkpoint, compute), logs)
+    bench = Bench(table, held, load(held.checkpoint, compute), logs, SEARCH)
     return at, bench.open(table[at.stage], at.occurrence, free=False)
 
 

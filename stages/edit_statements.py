@@ -1,0 +1,102 @@
+"""Edits of whole statements: left out, moved, one more."""
+
+import ast
+from collections.abc import Iterator
+
+from .edit_scope import Scope
+from .edit_text import Piece, Source
+
+
+def statements(source: Source, scope: Scope, node: ast.stmt) -> Iterator[Piece]:
+    """What might have stood in place of a statement."""
+    siblings = source.siblings_of(node)
+    at = siblings.index(node)
+    if not _says(node) and node.lineno == node.end_lineno and source.alone(node):
+        start, end = source.span(node)
+        yield Piece(node.lineno, start, end, "pass", "a statement left out", 0.7)
+    elif not _says(node) and not isinstance(node, ast.Return):
+        start, end = source.span(node)
+        yield Piece(node.lineno, start, end, "pass", "a statement left out", 0.4)
+    if at + 1 < len(siblings) and not isinstance(node, ast.Return) and not _says(node):
+        yield from _exchanged(source, node, siblings[at + 1])
+    yield from _out(source, node, siblings, at)
+    if isinstance(node, ast.AugAssign):
+        target, value = source.of(node.target), source.of(node.value)
+        start, end = source.span(node)
+        for sign in ("=", "+=", "-=", "*="):
+            yield Piece(node.lineno, start, end, f"{target} {sign} {value}", "another assignment", 0.5)
+    if isinstance(node, ast.Assign) and len(node.targets) == 1:
+        yield from _assigned(source, node, node.targets[0])
+    if isinstance(node, ast.Return) and node.value is not None:
+        start, end = source.span(node.value)
+        for one in scope.idle:
+            yield Piece(node.lineno, start, end, one, "another name", 0.8)
+    if isinstance(node, ast.Break | ast.Continue):
+        start, end = source.span(node)
+        yield Piece(node.lineno, start, end, "continue" if isinstance(node, ast.Break) else "break", "another jump", 0.5)
+    if isinstance(node, ast.If) and not node.orelse and at + 1 < len(siblings):
+        yield from _else(source, node, siblings[at + 1 :])
+
+
+def _says(node: ast.stmt) -> bool:
+    """Whether it is a text for people, or nothing."""
+    return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+
+def _exchanged(source: Source, one: ast.stmt, other: ast.stmt) -> Iterator[Piece]:
+    if isinstance(other, ast.Return | ast.FunctionDef) or isinstance(one, ast.FunctionDef) or _says(other):
+        return
+    if not (source.alone(one) and source.alone(other)):
+        return
+    start, middle = source.whole(one)
+    begin, end = source.whole(other)
+    text = source.text
+    if not text[middle:begin].strip():
+        new = text[begin:end] + text[middle:begin] + text[start:middle]
+        yield Piece(one.lineno, start, end, new, "statements exchanged", 0.4)
+
+
+def _out(source: Source, node: ast.stmt, siblings: list[ast.stmt], at: int) -> Iterator[Piece]:
+    """The last statement of a branch behind it instead, and the first before it."""
+    above = source.parents.get(node)
+    if not isinstance(above, ast.If | ast.For | ast.While | ast.With) or not source.alone(node) or len(siblings) < 2:
+        return
+    if isinstance(node, ast.Return | ast.Continue | ast.Break):
+        return
+    start, end = source.whole(node)
+    text = source.text
+    moved = source.shifted(node, above)
+    if at == len(siblings) - 1 and siblings is getattr(above, "body", None):
+        last = source.whole(above)[1]
+        yield Piece(node.lineno, start, last, text[end:last] + moved, "a statement out of its branch", 0.4)
+    if at == 0 and siblings is getattr(above, "body", None):
+        first = source.whole(above)[0]
+        yield Piece(node.lineno, first, end, moved + text[first:start], "a statement out of its branch", 0.35)
+
+
+def _assigned(source: Source, node: ast.Assign, target: ast.expr) -> Iterator[Piece]:
+    if isinstance(target, ast.Tuple) and len(target.elts) >= 2:
+        texts = [source.of(one) for one in target.elts]
+        start, end = source.span(target)
+        for n in range(len(texts) - 1):
+            swapped = [*texts[:n], texts[n + 1], texts[n], *texts[n + 2 :]]
+            yield Piece(node.lineno, start, end, ", ".join(swapped), "targets exchanged", 0.6)
+    if isinstance(target, ast.Name | ast.Attribute):
+        start, end = source.span(node)
+        value = source.of(node.value)
+        yield Piece(node.lineno, start, end, f"{source.of(target)} += {value}", "another assignment", 0.3)
+        yield Piece(node.lineno, start, end, f"{source.of(target)} -= {value}", "another assignment", 0.2)
+
+
+def _else(source: Source, node: ast.If, rest: list[ast.stmt]) -> Iterator[Piece]:
+    """What follows a branch in the branch as well: it is left out where the condition does not hold."""
+    following = rest[0]
+    if not source.alone(following) or isinstance(following, ast.FunctionDef | ast.Return):
+        return
+    start, end = source.whole(following)
+    inner = source.of(node.body[0])
+    if inner:
+        lead = " " * node.body[0].col_offset
+        moved = "".join(f"{lead}{line.strip()}\n" if line.strip() else line for line in source.text[start:end].splitlines())
+        if following.lineno == following.end_lineno:
+            yield Piece(following.lineno, start, end, moved, "a statement into the branch before it", 0.4)

@@ -1,0 +1,144 @@
+"""Small edits of one file's source: each exchanges one piece of text, as a person who ports might have written it."""
+
+import ast
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
+
+from .edit_kinds import Kinds
+from .edit_scope import Scope, idle
+from .edit_text import Piece, Source
+
+SHOWN = 70  # letters of a piece of source that are shown
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One piece of a file exchanged for another.
+
+    Attributes:
+        file: From the checkout's root.
+        function: The qualified name of the outermost function that holds it; "" where it runs on import.
+        line: Where it stands.
+        start: First letter of what is exchanged, in the text.
+        end: The letter behind it.
+        new: What stands there instead.
+        kind: What sort of mistake it would mend.
+        weight: How likely such a mistake is, from 0 to 1.
+    """
+
+    file: str
+    function: str
+    line: int
+    start: int
+    end: int
+    new: str
+    kind: str
+    weight: float
+    imported: bool = False
+
+    def applied(self, text: str) -> str:
+        """The whole text with it."""
+        return text[: self.start] + self.new + text[self.end :]
+
+    def said(self, text: str) -> str:
+        """For people: `a < b` -> `a <= b`, with the rest of its lines around it."""
+        first = text.rfind("\n", 0, self.start) + 1
+        last = text.find("\n", max(self.end - 1, self.start))
+        last = len(text) if last < 0 else last
+        old = text[first:last].strip()
+        new = (text[first : self.start] + self.new + text[self.end : last]).strip()
+        return f"`{_short(old)}` -> `{_short(new)}`" if new else f"`{_short(old)}` left out"
+
+
+def _short(text: str) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= 2 * SHOWN else f"{flat[:SHOWN]} ... {flat[-SHOWN:]}"
+
+
+def edits(
+    source: Source, lines: Set[int], scopes: Mapping[tuple[str, str], Scope], strings: tuple[str, ...] = ()
+) -> Iterator[Edit]:
+    """Edits of the lines that ran.
+
+    Args:
+        source: The file.
+        lines: Its lines that ran; of what runs on import, all lines that may be edited.
+        scopes: What is known of names.
+        strings: That may stand for another string.
+    """
+    for path, outer, function in _functions(source.tree.body, ""):
+        scope = scopes.get((source.file, path), Scope())
+        scope.idle = idle(function)
+        kinds = Kinds(source, scope, strings)
+        ran = False
+        for statement in _statements(function.body):
+            parts = list(_head(statement))
+            first = statement.lineno
+            last = max((part.end_lineno or first for part in parts if isinstance(part, ast.expr)), default=first)
+            if lines.isdisjoint(range(first, last + 1)):
+                continue
+            ran = True
+            for part in (statement, *parts):
+                for piece in kinds.pieces(part):
+                    yield _edit(source, outer, piece, imported=False)
+        for default in [*function.args.defaults, *(one for one in function.args.kw_defaults if one)] if ran else ():
+            for piece in kinds.pieces(default):
+                yield _edit(source, outer, piece, imported=True)
+    kinds = Kinds(source, Scope(), strings)
+    for statement in _imported(source.tree.body):
+        if statement.lineno in lines:
+            for part in _head(statement):
+                for piece in kinds.pieces(part):
+                    yield _edit(source, "", piece, imported=True)
+
+
+def _edit(source: Source, function: str, piece: Piece, *, imported: bool) -> Edit:
+    return Edit(
+        source.file, function, piece.line, piece.start, piece.end, piece.new, piece.kind, piece.weight, imported
+    )
+
+
+def _functions(body: list[ast.stmt], inside: str, outer: str = "") -> Iterator[tuple[str, str, ast.FunctionDef]]:
+    """(qualified name, that of the outermost function around it, itself) of every function."""
+    for node in body:
+        path = f"{inside}.{node.name}" if inside and hasattr(node, "name") else getattr(node, "name", inside)
+        if isinstance(node, ast.FunctionDef):
+            yield path, outer or path, node
+            yield from _functions(node.body, f"{path}.<locals>", outer or path)
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node.body, path, outer)
+        else:
+            for part in ("body", "orelse", "finalbody"):
+                yield from _functions(getattr(node, part, []), inside, outer)
+
+
+def _statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """All statements of a function, those in branches too, without those of functions inside it."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            continue
+        yield node
+        for part in ("body", "orelse", "finalbody"):
+            yield from _statements(getattr(node, part, []))
+        for handler in getattr(node, "handlers", []):
+            yield from _statements(handler.body)
+
+
+def _head(statement: ast.stmt) -> Iterator[ast.AST]:
+    """What a statement holds, without the statements in its branches."""
+    todo = list(ast.iter_child_nodes(statement))
+    while todo:
+        node = todo.pop(0)
+        # Of what stands within a formatted string the parser of Python 3.11 gives no true place.
+        if not isinstance(node, ast.stmt | ast.ExceptHandler | ast.JoinedStr | ast.arguments):
+            yield node
+            todo += ast.iter_child_nodes(node)
+
+
+def _imported(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Statements that give names of modules and classes their values."""
+    for node in body:
+        if isinstance(node, ast.ClassDef):
+            yield from _imported(node.body)
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            yield node
