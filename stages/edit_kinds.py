@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from .edit_scope import Scope
 from .edit_statements import statements
 from .edit_text import Piece, Source
 
+NUMBERS = ("int", "float")
+EVERYWHERE = ("another name", "another of its kind", "another constant")
 MOST = 12  # other names that are tried for one
 ATOMS = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set)
 COMPARED: dict[type[ast.cmpop], tuple[str, ...]] = {
@@ -57,10 +60,12 @@ class Kinds:
                 ast.Compare: self._compare, ast.BoolOp: self._bool, ast.UnaryOp: self._unary, ast.BinOp: self._binary,
                 ast.IfExp: self._either, ast.Constant: self._constant, ast.Name: self._name,
                 ast.Attribute: self._attribute, ast.Call: self._call, ast.Subscript: self._subscript,
-                ast.Tuple: self._several, ast.List: self._several,
+                ast.Tuple: self._several, ast.List: self._several, ast.Dict: self._entries,
             }  # fmt: skip
             for new, kind, weight in made[type(node)](node) if type(node) in made else ():
                 yield self._instead(node, new, kind, weight)
+                if kind in EVERYWHERE and (piece := self._everywhere(node, new, kind, weight)):
+                    yield piece
             if isinstance(getattr(node, "ctx", ast.Load()), ast.Load) and self._is_value(node):
                 for function, weight in self.source.wrapping(node):
                     yield self._instead(node, f"{function}({self.source.of(node)})", "a call more", weight)
@@ -80,6 +85,28 @@ class Kinds:
         elif compound and isinstance(above, ast.expr | ast.keyword | ast.comprehension) and not _enclosed(above, node):
             new = f"({new})"
         return Piece(node.lineno, start, end, new, kind, weight)  # type: ignore[attr-defined]
+
+    def _everywhere(self, node: ast.expr, new: str, kind: str, weight: float) -> Piece | None:
+        """The same exchange wherever the same stands in a statement: what was mistaken once, often was again."""
+        statement: ast.AST = node
+        while not isinstance(statement, ast.stmt):
+            statement = self.source.parents[statement]
+        old = self.source.of(node)
+        if isinstance(statement, ast.If | ast.For | ast.With) or self.source.of(statement).count(old) < 2:
+            return None
+        same = [
+            one
+            for one in ast.walk(statement)
+            if type(one) is type(node) and one.lineno <= statement.lineno + 6 and self.source.of(one) == old  # type: ignore[attr-defined]
+        ]
+        if not 2 <= len(same) <= 4 or same[0] is not node:
+            return None
+        start, end = self.source.span(statement)
+        text = self.source.text[start:end]
+        for one in sorted(same, key=self.source.span, reverse=True):
+            first, last = self.source.span(one)
+            text = text[: first - start] + new + text[last - start :]
+        return Piece(node.lineno, start, end, text, f"{kind}, wherever it stands", 0.8 * weight)
 
     def _without(self, node: ast.AST, kind: str, weight: float) -> Iterator[Piece]:
         """A member of a list of arguments or elements taken away, with its comma."""
@@ -156,8 +183,8 @@ class Kinds:
             yield f"{left} {sign} {right}", "another operation", 0.6 if rank == 0 else 0.3
         yield left, "an operand left out", 0.7
         yield right, "an operand left out", 0.5
-        if not isinstance(node.op, ast.Add | ast.Mult | ast.BitAnd | ast.BitOr) or isinstance(node.left, ast.Constant):
-            yield f"{right} {_sign(node.op)} {left}", "operands exchanged", 0.5
+        commute = isinstance(node.op, ast.Add | ast.Mult | ast.BitAnd | ast.BitOr)
+        yield f"{right} {_sign(node.op)} {left}", "operands exchanged", 0.3 if commute else 0.5
         yield from self._more(node)
 
     def _either(self, node: ast.IfExp) -> Iterator[tuple[str, str, float]]:
@@ -178,9 +205,10 @@ class Kinds:
             for one in self.scope.of({type(value).__name__})[:MOST]:
                 yield one, "a name for a constant", 0.4
         elif isinstance(value, str) and not isinstance(self.source.parents.get(node), ast.Expr | ast.JoinedStr):
-            for text in self.strings:
-                if text != value:
-                    yield repr(text), "another string", 0.3 + 0.4 * _alike(text, value)
+            near = sorted(self.strings, key=lambda text: -_alike(text, value))
+            for text in near[:MOST]:
+                if text != value and (alike := _alike(text, value)) > 0.2:
+                    yield repr(text), "another string", 0.3 + 0.4 * alike
             for text in ("", f"{value}\n", value.rstrip("\n"), value.strip(), value.lower()):
                 if text != value:
                     yield repr(text), "another string", 0.3
@@ -189,6 +217,11 @@ class Kinds:
                 yield one, "a name for nothing", 0.9
             for one in list(self.scope.tags)[:MOST]:
                 yield one, "a name for nothing", 0.4
+            for function in self.source.idle_functions(1):
+                for one in list(self.scope.tags)[:MOST]:
+                    yield f"{function}({one})", "a call for nothing", 0.7
+                    for test in sorted(name for name in self.scope.idle if "bool" in self.scope.tags.get(name, ())):
+                        yield f"({function}({one}) if {test} else None)", "a call for nothing", 0.8
 
     def _name(self, node: ast.Name) -> Iterator[tuple[str, str, float]]:
         if not isinstance(node.ctx, ast.Load):
@@ -212,7 +245,7 @@ class Kinds:
         base = text.rpartition(".")[0]
         for one in self.scope.like(text)[: 2 * MOST]:
             near = one.rpartition(".")[0] == base
-            weight = 1.0 if one.partition(".")[0] in self.scope.idle else 0.5 if near else 0.3
+            weight = 1.0 if {one, one.partition(".")[0]} & self.scope.idle else 0.5 if near else 0.3
             yield one, "another name", weight
 
     def _family(self, node: ast.AST, name: str, base: str) -> Iterator[tuple[str, str, float]]:
@@ -221,6 +254,8 @@ class Kinds:
                 for one in sorted(family - {name.lower()}):
                     if base or hasattr(builtins, one):
                         yield f"{base}{one.upper() if name.isupper() else one}", "another of its kind", 0.6
+                    elif hasattr(math, one) and "math" in self.source.read:
+                        yield f"math.{one}", "another of its kind", 0.6
 
     def _more(self, node: ast.expr) -> Iterator[tuple[str, str, float]]:
         """One step more or less of a whole number; something with what is idle."""
@@ -230,11 +265,15 @@ class Kinds:
             if not isinstance(above, ast.BinOp):
                 yield f"{text} + 1", "one more or less", 0.45
                 yield f"{text} - 1", "one more or less", 0.45
+        mine = self.scope.tags.get(text, set())
         for one in sorted(self.scope.idle):
             tags = self.scope.tags.get(one, set())
-            if any(part.startswith("array") or part in ("int", "float") for part in tags):
-                for sign in ("*", "+", "-", "&", "/"):
-                    yield f"{text} {sign} {one}", "one operand more", 0.4
+            if any(part.startswith("array") or part in NUMBERS for part in tags) and _numeric(mine):
+                near = 0.9 if mine & tags else 0.5
+                for sign in ("*", "+", "-", "&", "|", "/"):
+                    yield f"{text} {sign} {one}", "one operand more", near
+            elif "bool" in tags and "bool" in mine:
+                yield f"{text} and {one}", "one operand more", 0.6
 
     def _call(self, node: ast.Call) -> Iterator[tuple[str, str, float]]:
         function, parts = self.source.of(node.func), [*node.args, *node.keywords]
@@ -251,22 +290,37 @@ class Kinds:
             for m in range(n + 1, count):
                 swapped = list(texts)
                 swapped[n], swapped[m] = swapped[m], swapped[n]
-                yield f"{function}({', '.join(swapped)})", "arguments exchanged", 0.6 if m == n + 1 else 0.3
+                weight = 0.6 if m == n + 1 else 0.3
+                alike = self._alike(node.args[n], node.args[m])
+                yield f"{function}({', '.join(swapped)})", "arguments exchanged", weight if alike else weight / 4
         for new, weight in self.source.more(node, self.scope):
             yield f"{function}({', '.join([*texts, new])})", "an argument handed on", weight
         for other in self.source.alike(node):
             yield f"{other}({', '.join(texts)})", "another function of the module", 0.5
+
+    def _alike(self, one: ast.expr, other: ast.expr) -> bool:
+        """Whether two things may be of one type, as far as that is known."""
+        if isinstance(one, ast.Starred) or isinstance(other, ast.Starred):
+            return False
+        tags = [self.scope.tags.get(self.source.of(part), set()) for part in (one, other)]
+        return not all(tags) or bool(tags[0] & tags[1])
 
     def _subscript(self, node: ast.Subscript) -> Iterator[tuple[str, str, float]]:
         if isinstance(node.ctx, ast.Load):
             yield self.source.of(node.value), "a subscript left out", 0.6
 
     def _several(self, node: ast.Tuple | ast.List) -> Iterator[tuple[str, str, float]]:
-        if not isinstance(node.ctx, ast.Load) or not 2 <= len(node.elts) <= 6:
+        if not isinstance(node.ctx, ast.Load) or not 1 <= len(node.elts) <= 6:
             return
         texts = [self.source.of(one) for one in node.elts]
         bare = isinstance(self.source.parents.get(node), ast.Subscript)
         opening, closing = ("[", "]") if isinstance(node, ast.List) else ("", "") if bare else ("(", ")")
+        for one in sorted(self.scope.idle):
+            star = "*" if self.scope.tags.get(one, set()) & {"tuple", "list", "set", "frozenset"} else ""
+            yield f"{opening}{', '.join([f'{star}{one}', *texts])}{closing}", "a member more", 0.8
+            yield f"{opening}{', '.join([*texts, f'{star}{one}'])}{closing}", "a member more", 0.8
+        if len(texts) < 2:
+            return
         for n in range(len(texts) - 1):
             swapped = [*texts[:n], texts[n + 1], texts[n], *texts[n + 2 :]]
             yield f"{opening}{', '.join(swapped)}{closing}", "members exchanged", 0.4
@@ -274,10 +328,24 @@ class Kinds:
             rest = texts[:n] + texts[n + 1 :]
             yield f"{opening}{', '.join(rest)}{',' if len(rest) == 1 else ''}{closing}", "a member left out", 0.3
 
+    def _entries(self, node: ast.Dict) -> Iterator[tuple[str, str, float]]:
+        of = self.source.of
+        texts = [
+            f"**{of(value)}" if key is None else f"{of(key)}: {of(value)}"
+            for key, value in zip(node.keys, node.values, strict=True)
+        ]
+        for n in range(len(texts)):
+            yield f"{{{', '.join(texts[:n] + texts[n + 1 :])}}}", "a member left out", 0.6
+
     def _tight(self, node: ast.expr, above: ast.expr) -> str:
         """A node's text, in brackets where it may not stand beside an operator."""
         text = self.source.of(node)
         return text if isinstance(node, ATOMS) and not isinstance(node, ast.Tuple) else f"({text})"
+
+
+def _numeric(tags: set[str]) -> bool:
+    """Whether something may be reckoned with; what was never seen may be."""
+    return not tags or any(part.startswith("array") or part in NUMBERS for part in tags)
 
 
 def _atomic(text: str) -> bool:

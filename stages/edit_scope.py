@@ -48,7 +48,7 @@ class Scope:
     def of(self, wanted: Set[str], without: Set[str] = frozenset()) -> list[str]:
         """What was seen with one of these tags."""
         found = [one for one, tags in self.tags.items() if one not in without and tags & wanted]
-        return sorted(found, key=lambda one: (one.partition(".")[0] not in self.idle, one.count("."), one))
+        return sorted(found, key=lambda one: (not ({one, one.partition(".")[0]} & self.idle), one.count("."), one))
 
 
 def seen(watch: Watch | None) -> dict[tuple[str, str], Scope]:
@@ -68,7 +68,9 @@ def seen(watch: Watch | None) -> dict[tuple[str, str], Scope]:
 
 def _parts(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     yield path, value
-    if depth and type(value).__module__.startswith("port."):
+    if isinstance(value, list | tuple) and value and type(value[0]).__module__.startswith("port."):
+        yield from _parts(f"{path}[0]", value[0], depth - 1)
+    if depth > 0 and type(value).__module__.startswith("port."):
         slots = (name for name in getattr(type(value), "__slots__", ()) if hasattr(value, name))
         for name in dict.fromkeys((*getattr(value, "__dict__", {}), *slots)):
             if not name.startswith("__"):

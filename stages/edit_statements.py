@@ -80,7 +80,7 @@ def _assigned(source: Source, node: ast.Assign, target: ast.expr) -> Iterator[Pi
         start, end = source.span(target)
         for n in range(len(texts) - 1):
             swapped = [*texts[:n], texts[n + 1], texts[n], *texts[n + 2 :]]
-            yield Piece(node.lineno, start, end, ", ".join(swapped), "targets exchanged", 0.6)
+            yield Piece(node.lineno, start, end, ", ".join(swapped), "targets exchanged", 0.4)
     if isinstance(target, ast.Name | ast.Attribute):
         start, end = source.span(node)
         value = source.of(node.value)

@@ -4,6 +4,7 @@ import ast
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from .edit_scope import Scope
 
@@ -137,13 +138,22 @@ class Source:
 
     def wrapping(self, node: ast.AST) -> Iterator[tuple[str, float]]:
         """Functions of one argument that might have been called on a node's value: (name, weight)."""
-        inside = self.function_of(node)
+        inside, idle = self.function_of(node), set(self.idle_functions(1))
         for other, definition in self.library.functions.get(self.file, {}).items():
-            if definition is not inside and _takes(definition, 1):
-                yield other, 0.15 if self.library.mentioned.get(other, 0) else 0.9
-        for other in self._imported():
-            if any(_takes(one, 1) for one in self.library.methods.get(other, ())) and not self._mentions(other):
-                yield other, 0.9
+            if definition is not inside and other not in idle and _takes(definition, 1):
+                yield other, 0.15
+        for other in sorted(idle):
+            yield other, 0.9
+
+    def idle_functions(self, count: int) -> Iterator[str]:
+        """Functions of so many arguments that the file defines or imports and never calls."""
+        own = self.library.functions.get(self.file, {})
+        for name, definition in own.items():
+            if not self._mentions(name) and self.library.mentioned.get(name, 0) == 0 and _takes(definition, count):
+                yield name
+        for name in self._imported():
+            if not self._mentions(name) and any(_takes(one, count) for one in self.library.methods.get(name, ())):
+                yield name
 
     def more(self, node: ast.Call, scope: Scope) -> Iterator[tuple[str, float]]:
         """Arguments that are not given, though something in scope is called like the parameter: (text, weight)."""
@@ -180,7 +190,17 @@ class Source:
         ]
 
     def _mentions(self, name: str) -> bool:
-        return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(self.tree))
+        return name in self.read
+
+    @cached_property
+    def read(self) -> frozenset[str]:
+        """Every name and attribute that the file reads."""
+        nodes = [one for one in ast.walk(self.tree) if isinstance(getattr(one, "ctx", None), ast.Load)]
+        return frozenset(
+            one.id if isinstance(one, ast.Name) else one.attr
+            for one in nodes
+            if isinstance(one, ast.Name | ast.Attribute)
+        )
 
     def _attributes(self, owner: str, name: str, count: int) -> Iterator[str]:
         """Of `self.name` other methods of its class; of `module.name` other functions of that module."""

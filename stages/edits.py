@@ -24,6 +24,8 @@ class Edit:
         new: What stands there instead.
         kind: What sort of mistake it would mend.
         weight: How likely such a mistake is, from 0 to 1.
+        imported: Whether it takes a new import of the port.
+        statement: First line of the statement that it is in.
     """
 
     file: str
@@ -35,6 +37,7 @@ class Edit:
     kind: str
     weight: float
     imported: bool = False
+    statement: int = 0
 
     def applied(self, text: str) -> str:
         """The whole text with it."""
@@ -68,7 +71,7 @@ def edits(
     """
     for path, outer, function in _functions(source.tree.body, ""):
         scope = scopes.get((source.file, path), Scope())
-        scope.idle = idle(function)
+        scope.idle = idle(function) | {one for one in scope.tags if one.startswith("self.") and _unread(one, source)}
         kinds = Kinds(source, scope, strings)
         ran = False
         for statement in _statements(function.body):
@@ -80,22 +83,28 @@ def edits(
             ran = True
             for part in (statement, *parts):
                 for piece in kinds.pieces(part):
-                    yield _edit(source, outer, piece, imported=False)
+                    yield _edit(source, outer, piece, statement)
         for default in [*function.args.defaults, *(one for one in function.args.kw_defaults if one)] if ran else ():
             for piece in kinds.pieces(default):
-                yield _edit(source, outer, piece, imported=True)
+                yield _edit(source, outer, piece, function, imported=True)
     kinds = Kinds(source, Scope(), strings)
     for statement in _imported(source.tree.body):
         if statement.lineno in lines:
             for part in _head(statement):
                 for piece in kinds.pieces(part):
-                    yield _edit(source, "", piece, imported=True)
+                    yield _edit(source, "", piece, statement, imported=True)
 
 
-def _edit(source: Source, function: str, piece: Piece, *, imported: bool) -> Edit:
+def _unread(path: str, source: Source) -> bool:
+    """Whether an attribute, or one on the way to it, is one that its file nowhere reads."""
+    return path.split(".")[1].partition("[")[0] not in source.read
+
+
+def _edit(source: Source, function: str, piece: Piece, statement: ast.stmt, *, imported: bool = False) -> Edit:
     return Edit(
-        source.file, function, piece.line, piece.start, piece.end, piece.new, piece.kind, piece.weight, imported
-    )
+        source.file, function, piece.line, piece.start, piece.end, piece.new, piece.kind, piece.weight, imported,
+        statement.lineno,
+    )  # fmt: skip
 
 
 def _functions(body: list[ast.stmt], inside: str, outer: str = "") -> Iterator[tuple[str, str, ast.FunctionDef]]:

@@ -30,7 +30,9 @@ from .spec import Table
 
 Line = tuple[str, int]
 DOORS = ("cuts.py", "taps.py", "borders.py", "record.py", "observe.py")  # of the port, where it meets the harness
-EACH = 3.0  # seconds that one run may take at least
+EACH = 3.0  # seconds that a run may take while it is looked at
+LEAST = 0.6  # seconds that a run with an edit may take; it may take so many times what it takes without
+TIMES = 4
 LOOKING = 0.25  # share of the time for what passes and what does not, before any edit is tried
 LINES = 250  # the most suspicious of which edits are made
 SEEN = 8  # other occurrences of the stage that are looked at before any edit is tried
@@ -203,7 +205,7 @@ class Search:
         chosen = [one.check for one in failing[:1]]
         known = [one.check for one in failing[1:]] + [one.check for one in passing if one in own]
         rest = [*known, *(one for one in same if one not in known and one not in chosen)][:CHECKS]
-        limit = max(EACH, 4 * failing[0].seconds)
+        limit = max(LEAST, TIMES * failing[0].seconds)
         sources = self._sources({file for one in failing for file, _ in one.lines})
         suspicion = suspicions(failing, passing)
         queue = self._queue(sources, suspicion)
@@ -223,9 +225,8 @@ class Search:
             if held == len(checks):
                 site = Site(edit.file, edit.line, edit.function.rpartition(".")[2])
                 found.mends.append(Mend(site, edit.said(text), edit.kind, held + len(chosen), score))
-                if self.marked and (site.file, site.line) == (self.marked.file, self.marked.line):
-                    break
-                done = done or now + max(2.0, 0.3 * (now - started))
+                sure = self.marked and (site.file, site.line) == (self.marked.file, self.marked.line)
+                done = done or now + (1.0 if sure else max(2.0, 0.3 * (now - started)))
         found.mends = ranked(found.mends, self.marked)
 
     def _sources(self, files: Iterable[str]) -> dict[str, Source]:
@@ -247,26 +248,23 @@ class Search:
         if mark:
             chosen |= {line: found for line, found in suspicion.items() if line[0] == mark[0] and abs(line[1] - mark[1]) < 8}
         strings = tuple(sorted(_strings(sources, chosen)))
-        queue: dict[tuple[str, str], tuple[Edit, float]] = {}
+        named = _named(sources, chosen)
+        queue: dict[tuple[str, int, int, str], tuple[Edit, float]] = {}
         for file, source in sources.items():
             if file.endswith(DOORS):
                 continue
             lines = {line for name, line in chosen if name == file}
-            constants = _constants(source, sources, chosen)
+            constants = _constants(source, named)
             for edit in edits(source, lines | constants.keys(), self.scopes, strings):
-                own = max((chosen.get((file, line), 0.0) for line in _lines(source, edit)), default=0.0)
+                own = max(chosen.get((file, edit.line), 0.0), chosen.get((file, edit.statement), 0.0))
                 score = edit.weight * (0.7 * constants.get(edit.line, 0.0) if edit.imported else own)
-                if mark == (file, edit.line):
-                    score += 1.0
-                key = (file, edit.applied(source.text))
+                if self.marked and file == self.marked.file:
+                    score *= 2.5 if edit.function.rpartition(".")[2] == self.marked.function else 1.5
+                    score += 2.0 if edit.line == self.marked.line else 0.0
+                key = (file, edit.start, edit.end, edit.new)
                 if score and (key not in queue or queue[key][1] < score):
                     queue[key] = edit, score
         return sorted(queue.values(), key=lambda pair: -pair[1])
-
-
-def _lines(source: Source, edit: Edit) -> range:
-    """Lines of what an edit exchanges; a statement's first line may be all that is noted of it."""
-    return range(max(1, edit.line - 6), edit.line + source.text.count("\n", edit.start, edit.end) + 1)
 
 
 def suspicions(failing: Sequence[Ran], passing: Sequence[Ran]) -> dict[Line, float]:
@@ -289,19 +287,24 @@ def _strings(sources: dict[str, Source], lines: Iterable[Line]) -> set[str]:
     }  # fmt: skip
 
 
-def _constants(source: Source, sources: dict[str, Source], lines: dict[Line, float]) -> dict[int, float]:
-    """Lines of a file that run on import and give a value to a name that these lines speak of: how suspicious these."""
+def _named(sources: dict[str, Source], lines: dict[Line, float]) -> dict[str, float]:
+    """Names and attributes that these lines speak of, and how suspicious these are."""
     named: dict[str, float] = {}
-    for file, other in sources.items():
-        for node in ast.walk(other.tree):
+    for file, source in sources.items():
+        for node in ast.walk(source.tree):
             name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
             if name and (found := lines.get((file, node.lineno))):  # type: ignore[attr-defined]
                 named[name] = max(named.get(name, 0.0), found)
+    return named
+
+
+def _constants(source: Source, named: dict[str, float]) -> dict[int, float]:
+    """Lines of a file that run on import and give a value to one of these names."""
     constants: dict[int, float] = {}
-    for node in ast.walk(source.tree):
-        if isinstance(source.parents.get(node), ast.Module | ast.ClassDef) and isinstance(node, ast.Assign | ast.AnnAssign):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            for target in targets:
+    owners = [source.tree, *(node for node in source.tree.body if isinstance(node, ast.ClassDef))]
+    for node in (one for owner in owners for one in owner.body):
+        if isinstance(node, ast.Assign | ast.AnnAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 for part in ast.walk(target):
                     if isinstance(part, ast.Name) and part.id in named:
                         constants[node.lineno] = named[part.id]
