@@ -33,8 +33,9 @@ DOORS = ("cuts.py", "taps.py", "borders.py", "record.py", "observe.py")  # of th
 EACH = 3.0  # seconds that a run may take while it is looked at
 LEAST = 0.6  # seconds that a run with an edit may take; it may take so many times what it takes without
 TIMES = 4
+PATIENCE = 5  # times the seconds of processor time, by the clock
 LOOKING = 0.25  # share of the time for what passes and what does not, before any edit is tried
-LINES = 250  # the most suspicious of which edits are made
+LINES = 120  # the most suspicious of which edits are made
 SEEN = 8  # other occurrences of the stage that are looked at before any edit is tried
 CHECKS, OTHERS = 40, 6  # occurrences of the stage, and of other stages, that an edit is held to
 
@@ -64,14 +65,16 @@ class Searched:
     Attributes:
         mends: All edits that mend, the one to believe first.
         tried: How many were tried.
-        seconds: How long that took.
+        seconds: Of processor time that it took.
         note: Why none was tried.
+        began: When, by the clock.
     """
 
     mends: list[Mend] = field(default_factory=list)
     tried: int = 0
     seconds: float = 0.0
     note: str = ""
+    began: float = 0.0
 
 
     def believed(self, first: First | None) -> First | None:
@@ -123,8 +126,7 @@ class Search:
 
     def run(self) -> Searched:
         """Look at what passes, then try edits until the time is over."""
-        started = time.monotonic()
-        found = Searched()
+        found = Searched(began=time.monotonic())
         with Runner(self.table.model, self.texts) as runner:
             asked = self._check(self.held.golden.path, self.held.case.name, self.held.compute, self.occurrence)
             first = self._ran(runner, asked, 0, max(EACH, self.seconds / 3))
@@ -132,10 +134,10 @@ class Search:
                 found.note = "in a process of its own the port passes"
             else:
                 same, before = self._others(asked)
-                until = time.monotonic() + self.seconds * LOOKING
+                until = runner.used + self.seconds * LOOKING
                 ran = [first, *self._around(runner, same, before, until)]
                 self._try(runner, ran, same, found)
-        found.seconds = time.monotonic() - started
+            found.seconds = runner.used
         return found
 
     def _check(self, golden: Path, case: str, compute: str, occurrence: str, stage: str = "", mode: str = "") -> Check:
@@ -155,11 +157,11 @@ class Search:
     def _around(self, runner: Runner, same: list[Check], before: list[Check], until: float) -> Iterator[Ran]:
         """Some other occurrences of the stage, and one of each stage before it, as long as there is time."""
         for check in same[:SEEN]:
-            if time.monotonic() > until:
+            if runner.used > until:
                 return
             yield self._ran(runner, check, 0, EACH)
         for check in before:
-            if time.monotonic() > until:
+            if runner.used > until:
                 return
             yield self._ran(runner, check, 4, EACH)
 
@@ -198,7 +200,7 @@ class Search:
                 yield golden, case.name, compute
 
     def _try(self, runner: Runner, ran: list[Ran], same: list[Check], found: Searched) -> None:
-        started = time.monotonic()
+        started = runner.used
         own = [one for one in ran if one.check.stage == self.stage and one.check.mode == self.mode]
         failing = sorted((one for one in own if one.why), key=lambda one: one.seconds)
         passing = sorted((one for one in ran if not one.why), key=lambda one: one.seconds)
@@ -209,10 +211,10 @@ class Search:
         sources = self._sources({file for one in failing for file, _ in one.lines})
         suspicion = suspicions(failing, passing)
         queue = self._queue(sources, suspicion)
-        until, done = started + self.seconds * (1 - LOOKING), 0.0
+        done = 0.0
         for edit, score in queue:
-            now = time.monotonic()
-            if now > until or (done and now > done):
+            now = runner.used
+            if now > self.seconds or (done and now > done) or time.monotonic() - found.began > PATIENCE * self.seconds:
                 break
             text = sources[edit.file].text
             asked = {"file": edit.file, "text": edit.applied(text), "imported": edit.imported}

@@ -138,13 +138,13 @@ class Child:
     def _surveyed(self, check: Check, often: int, seconds: float) -> dict[str, Any]:
         self.port.restore(self.load)
         seen = Seen(often)
-        started = time.perf_counter()
+        started = time.process_time()
         try:
             with _limit(seconds), seen.watching():
                 why = self._held(check)
         except (Exception, OverdueError, SystemExit) as error:  # noqa: BLE001 -- whatever the port raises
             why = f"{type(error).__name__}: {error}"[:200]
-        return {"why": why, "seconds": time.perf_counter() - started, "lines": sorted(seen.lines)}
+        return {"why": why, "seconds": time.process_time() - started, "lines": sorted(seen.lines)}
 
     def _held(self, check: Check) -> str:
         """What the port does otherwise than the golden; nothing where it passes."""
@@ -193,13 +193,13 @@ def _limit(seconds: float) -> Iterator[None]:
     def overdue(*_: object) -> None:
         raise OverdueError(f"no end after {seconds:.1f} s")
 
-    before = signal.signal(signal.SIGALRM, overdue)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.5)
+    before = signal.signal(signal.SIGPROF, overdue)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 0.5)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def main() -> None:
@@ -217,7 +217,8 @@ def main() -> None:
     answers.write(json.dumps({"ready": True}) + "\n")
     answers.flush()
     for line in sys.stdin:
-        answers.write(json.dumps(child.answer(json.loads(line))) + "\n")
+        answer = child.answer(json.loads(line))
+        answers.write(json.dumps({**answer, "used": time.process_time()}) + "\n")
         answers.flush()
 
 

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from dataclasses import asdict, dataclass, field
 from selectors import EVENT_READ, DefaultSelector
 from typing import Any
@@ -12,7 +13,7 @@ from .mend_child import Check
 from .places import ROOT
 
 START = 60.0  # seconds in which the process has to come up
-SLACK = 5.0  # seconds beyond those that a question may take, before the process counts as stuck
+PATIENCE, SLACK = 4, 5.0  # so many times the seconds that a question may take, and some more, and it counts as stuck
 
 
 @dataclass
@@ -28,6 +29,9 @@ class Runner:
     model: str
     texts: dict[str, str]
     deaths: int = 0
+    _ended: float = 0.0
+    _child_used: float = 0.0
+    _began: float = field(default_factory=time.process_time)
     _child: "subprocess.Popen[str] | None" = field(default=None, repr=False)
 
     def __enter__(self) -> "Runner":
@@ -35,6 +39,11 @@ class Runner:
 
     def __exit__(self, *_: object) -> None:
         self._end()
+
+    @property
+    def used(self) -> float:
+        """Seconds of processor time so far, of the processes and of this one: what else runs here does not count."""
+        return self._ended + self._child_used + time.process_time() - self._began
 
     def survey(self, checks: list[Check], *, often: int, seconds: float) -> list[dict[str, Any]]:
         """Of each occurrence what the port does otherwise, how long it took, and the port's lines that ran."""
@@ -57,12 +66,15 @@ class Runner:
         try:
             child.stdin.write(json.dumps(asked) + "\n")
             child.stdin.flush()
-            if answer := _line(child, seconds + SLACK):
+            if answer := _line(child, PATIENCE * seconds + SLACK):
                 found: dict[str, Any] = json.loads(answer)
+                self._child_used = found["used"]
                 return found
         except BrokenPipeError:
             pass  # it died: that is the answer
         self._end()
+        self._ended += self._child_used + seconds
+        self._child_used = 0.0
         self.deaths += 1
         return None
 
