@@ -16,6 +16,7 @@ from . import diff_shrink as shrinking
 from .asked import per_model
 from .diff import Bench, chosen, has
 from .errors import UsageError
+from .mend import SECONDS
 from .places import CACHE, MODELS
 from .shelf import Held, Question
 from .spec import Table
@@ -37,6 +38,10 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--shrink", is_flag=True, help="Make the case as small as it goes while the stage is the first to fail.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the shrunk case to this file.")
 @click.option("--forced", is_flag=True, help="Leave the port's ordinary run out.")
+@click.option(
+    "--mend", "seconds", type=click.FloatRange(min=0), default=SECONDS, show_default=True, metavar="SECONDS",
+    help="Where it fails, search so long for an edit of the port that mends it, in memory; 0: not at all.",
+)  # fmt: skip
 @click.option("--planted", metavar="NAME", help="With this bug in the port (`harness mutate` names them), in memory.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def diff(
@@ -50,6 +55,7 @@ def diff(
     shrink: bool,
     out: Path | None,
     forced: bool,
+    seconds: float,
     planted: str | None,
     as_json: bool,
 ) -> None:
@@ -84,7 +90,7 @@ def diff(
         elif shrink:
             document, shown, failed = _shrunk(table, held, stage, load, out)
         else:
-            found = Bench(table, held, model_).open(table[stage], occurrence, free=not forced)
+            found = Bench(table, held, model_, seconds=seconds).open(table[stage], occurrence, free=not forced)
             document, shown, failed = diff_show.as_json(found), list(diff_show.lines(found)), found.diverges
     if as_json:
         click.echo(json.dumps({"schema": 1, **document}))

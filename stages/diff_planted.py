@@ -15,13 +15,13 @@ from .asked import table_of
 from .diff import Bench
 from .errors import HarnessError, UsageError
 from .forked import Lost, each
+from .mend import SECONDS as SEARCH
 from .mutate import IMPORTS, OBJECTS, SECONDS, judge_port, mutants_of
 from .places import MODELS, ROOT
 from .planted import Mutant, function_of, plant
 from .shelf import Question, Shelf
 from .spec import Table
 
-SEARCH = 20.0  # seconds of a search for an edit that mends
 CLASSES = ("line", "statement", "function", "elsewhere", "nothing")
 
 
@@ -110,10 +110,14 @@ def grade(where: Hunk, file: str, line: int) -> str:
     return next((name for name, (first, last) in near if first <= line <= last), "elsewhere")
 
 
-def mark(model: str, mutant: Mutant, here: dict[str, str], at: At | None = None, logs: Path | None = None) -> Any:
+def mark(
+    model: str, mutant: Mutant, here: dict[str, str], at: At | None = None, logs: Path | None = None,
+    search: float = SEARCH,
+) -> Any:  # fmt: skip
     """In a process of its own: plant, judge until somebody objects, open that: (where, `Opened`).
 
-    `at` is where somebody objects, if that is known; `logs` keeps what the oracle did.
+    `at` is where somebody objects, if that is known; `logs` keeps what the oracle did; `search` is how many seconds to
+    look for an edit that mends it.
 
     Raises:
         HarnessError: nobody objects, or the port does not open its checkpoint any more.
@@ -132,7 +136,7 @@ def mark(model: str, mutant: Mutant, here: dict[str, str], at: At | None = None,
     at = at or caught(table, mutant, question, here)
     name, _, compute = at.case.partition("/")
     held = Shelf(table, question, here, load).take(next(case for case in table.cases if case.name == name), compute)
-    bench = Bench(table, held, load(held.checkpoint, compute), logs, SEARCH)
+    bench = Bench(table, held, load(held.checkpoint, compute), logs, search)
     return at, bench.open(table[at.stage], at.occurrence, free=False)
 
 

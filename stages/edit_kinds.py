@@ -173,9 +173,18 @@ class Kinds:
             yield word.join(texts[:n] + texts[n + 1 :]), "a part of a condition left out", 0.7
             turned = [*texts[:n], f"not {texts[n]}", *texts[n + 1 :]]
             yield word.join(turned), "a part of a condition turned round", 0.4
+        text = self.source.of(node)
+        for one in self.scope.of({"bool"})[:MOST]:
+            if one not in text:
+                yield f"{text}{word}{one}", "one more condition", 0.45
 
     def _unary(self, node: ast.UnaryOp) -> Iterator[tuple[str, str, float]]:
         yield self._tight(node.operand, node), "a sign left out", 0.7
+        if isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant):
+            value = node.operand.value
+            if isinstance(value, int):
+                yield str(1 - value), "another constant", 0.8
+                yield str(-1 - value), "another constant", 0.6
 
     def _binary(self, node: ast.BinOp) -> Iterator[tuple[str, str, float]]:
         left, right = self._tight(node.left, node), self._tight(node.right, node)
@@ -204,6 +213,9 @@ class Kinds:
                 yield repr(one), "another constant", 0.8 if rank < 2 else 0.4
             for one in self.scope.of({type(value).__name__})[:MOST]:
                 yield one, "a name for a constant", 0.4
+            for one, kind in self.source.constants.items():
+                if kind is type(value):
+                    yield one, "a name for a constant", 0.4 if one in self.source.read else 0.95
         elif isinstance(value, str) and not isinstance(self.source.parents.get(node), ast.Expr | ast.JoinedStr):
             near = sorted(self.strings, key=lambda text: -_alike(text, value))
             for text in near[:MOST]:
@@ -217,11 +229,11 @@ class Kinds:
                 yield one, "a name for nothing", 0.9
             for one in list(self.scope.tags)[:MOST]:
                 yield one, "a name for nothing", 0.4
-            for function in self.source.idle_functions(1):
-                for one in list(self.scope.tags)[:MOST]:
-                    yield f"{function}({one})", "a call for nothing", 0.7
-                    for test in sorted(name for name in self.scope.idle if "bool" in self.scope.tags.get(name, ())):
-                        yield f"({function}({one}) if {test} else None)", "a call for nothing", 0.8
+            for call in self.source.idle_calls(self.scope):
+                yield call, "a call for nothing", 0.8
+                for test in self.scope.of({"bool"})[:MOST]:
+                    yield f"({call} if {test} else None)", "a call for nothing", 0.7
+                    yield f"(None if {test} else {call})", "a call for nothing", 0.7
 
     def _name(self, node: ast.Name) -> Iterator[tuple[str, str, float]]:
         if not isinstance(node.ctx, ast.Load):

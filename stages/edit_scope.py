@@ -77,6 +77,16 @@ def _parts(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
                 yield from _parts(f"{path}.{name}", getattr(value, name), depth - 1)
 
 
+def declared(function: ast.FunctionDef) -> dict[str, set[str]]:
+    """Tags of the parameters that are declared to hold something plain: what was never called was never seen."""
+    found: dict[str, set[str]] = {}
+    for one in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs):
+        words = set(re.findall(r"\w+", ast.unparse(one.annotation))) if one.annotation else set()
+        if words and words <= {"bool", "int", "float", "str", "None"}:
+            found[one.arg] = {"NoneType" if word == "None" else word for word in words}
+    return found
+
+
 def idle(function: ast.FunctionDef) -> set[str]:
     """Names that a function is given or sets, and never reads."""
     read = {node.id for node in ast.walk(function) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}

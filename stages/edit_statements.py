@@ -29,8 +29,14 @@ def statements(source: Source, scope: Scope, node: ast.stmt) -> Iterator[Piece]:
         yield from _assigned(source, node, node.targets[0])
     if isinstance(node, ast.Return) and node.value is not None:
         start, end = source.span(node.value)
-        for one in scope.idle:
+        for one in sorted(scope.idle):
             yield Piece(node.lineno, start, end, one, "another name", 0.8)
+        if not isinstance(node.value, ast.Constant):
+            function = source.function_of(node)
+            given = ast.unparse(function.returns) if function is not None and function.returns else ""
+            for one, kind in (("None", "None"), ("True", "bool"), ("False", "bool"), ('""', "str")):
+                if kind in given:
+                    yield Piece(node.lineno, start, end, one, "nothing given back", 0.5)
     if isinstance(node, ast.Break | ast.Continue):
         start, end = source.span(node)
         yield Piece(node.lineno, start, end, "continue" if isinstance(node, ast.Break) else "break", "another jump", 0.5)

@@ -149,11 +149,39 @@ class Source:
         """Functions of so many arguments that the file defines or imports and never calls."""
         own = self.library.functions.get(self.file, {})
         for name, definition in own.items():
-            if not self._mentions(name) and self.library.mentioned.get(name, 0) == 0 and _takes(definition, count):
+            if name not in self.read and self.library.mentioned.get(name, 0) == 0 and _takes(definition, count):
                 yield name
         for name in self._imported():
-            if not self._mentions(name) and any(_takes(one, count) for one in self.library.methods.get(name, ())):
+            if name not in self.read and any(_takes(one, count) for one in self.library.methods.get(name, ())):
                 yield name
+
+    def idle_calls(self, scope: Scope) -> Iterator[str]:
+        """Calls of functions that the file defines or imports and never calls, of what is in scope by their names."""
+        known = {*self._imported(), *self.library.functions.get(self.file, {})} - self.read
+        for name in sorted(known):
+            for definition in self.library.methods.get(name, [])[:MOST]:
+                arguments = definition.args
+                places = [one.arg for one in (*arguments.posonlyargs, *arguments.args)]
+                needed = places[: len(places) - len(arguments.defaults)]
+                if all(one in scope.tags for one in needed):
+                    yield f"{name}({', '.join(needed)})"
+
+    @cached_property
+    def constants(self) -> dict[str, type]:
+        """Names that the module gives a plain number or text, with its type."""
+        found: dict[str, type] = {}
+        for node in self.tree.body:
+            if isinstance(node, ast.Assign) and len(node.targets) == 1:
+                target, value = node.targets[0], node.value
+                pairs = (
+                    zip(target.elts, value.elts, strict=False)
+                    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+                    else [(target, value)]
+                )
+                for name, one in pairs:
+                    if isinstance(name, ast.Name) and isinstance(one, ast.Constant):
+                        found[name.id] = type(one.value)
+        return found
 
     def more(self, node: ast.Call, scope: Scope) -> Iterator[tuple[str, float]]:
         """Arguments that are not given, though something in scope is called like the parameter: (text, weight)."""
@@ -188,9 +216,6 @@ class Source:
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         ]
-
-    def _mentions(self, name: str) -> bool:
-        return name in self.read
 
     @cached_property
     def read(self) -> frozenset[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from .edit_kinds import Kinds
-from .edit_scope import Scope, idle
+from .edit_scope import Scope, declared, idle
 from .edit_text import Piece, Source
 
 SHOWN = 70  # letters of a piece of source that are shown
@@ -70,7 +70,7 @@ def edits(
         strings: That may stand for another string.
     """
     for path, outer, function in _functions(source.tree.body, ""):
-        scope = scopes.get((source.file, path), Scope())
+        scope = scopes.get((source.file, path)) or Scope(declared(function))
         scope.idle = idle(function) | {one for one in scope.tags if one.startswith("self.") and _unread(one, source)}
         kinds = Kinds(source, scope, strings)
         ran = False

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from goldens.errors import GoldenError
 from goldens.store import Golden
@@ -30,13 +31,18 @@ from .spec import Table
 
 Line = tuple[str, int]
 DOORS = ("cuts.py", "taps.py", "borders.py", "record.py", "observe.py")  # of the port, where it meets the harness
+SECONDS = 20.0  # that a search takes if nobody says otherwise
 EACH = 3.0  # seconds that a run may take while it is looked at
 LEAST = 0.6  # seconds that a run with an edit may take; it may take so many times what it takes without
 TIMES = 4
+CHEAP = 0.1  # seconds of a run that allow to try everything on the marked line first
 PATIENCE = 5  # times the seconds of processor time, by the clock
+VERIFYING = 0.25  # share of it for the occurrences that one edit is held to
 LOOKING = 0.25  # share of the time for what passes and what does not, before any edit is tried
 LINES = 120  # the most suspicious of which edits are made
 SEEN = 8  # other occurrences of the stage that are looked at before any edit is tried
+SHOWN = 4  # other lines that are named
+NEAR, AT_ONCE = 8, 2  # occurrences that are held to first, and how many of one edit in one question
 CHECKS, OTHERS = 40, 6  # occurrences of the stage, and of other stages, that an edit is held to
 
 
@@ -77,17 +83,27 @@ class Searched:
     began: float = 0.0
 
 
+    def told(self) -> str:
+        """What came of it, in one line."""
+        if self.note:
+            return f"no edit was tried: {self.note}"
+        if not self.mends:
+            return f"none of {self.tried} edits of the port that were tried in {self.seconds:.0f} s mends it"
+        best = self.mends[0]
+        places = sorted({str(one.at) for one in self.mends} - {str(best.at)})
+        more = f"; so do edits of {', '.join(places[:SHOWN])}" if places else ""
+        return f"{best.at}: {best.said} mends it: {best.held} occurrences pass with it, {self.tried} edits tried{more}"
+
     def believed(self, first: First | None) -> First | None:
         """Where the port first leaves the oracle, once the mends are known."""
         if not self.mends:
             return first
         best = self.mends[0]
-        more = len({str(one.at) for one in self.mends}) - 1
-        why = f"an edit of this line mends it: {best.said}; {best.held} occurrences pass with it, {self.tried} edits tried"
-        if more:
-            why += f", of {more} other lines too"
         if first is not None and first.at is not None and (first.at.file, first.at.line) == (best.at.file, best.at.line):
-            return replace(first, why=f"{first.why}; {why}")
+            return replace(first, why=f"{first.why}; an edit of this line mends it: {best.said}")
+        why = f"an edit of this line mends it: {best.said}"
+        if first is not None:
+            why += f"; by the operations it was {first.at}: {first.why}"
         return First(first.step if first else -1, best.at, (best.at,), why)
 
 
@@ -121,7 +137,7 @@ class Search:
     scopes: dict[tuple[str, str], Scope]
     marked: Site | None
     preferred: Sequence[Line] = ()
-    seconds: float = 20.0
+    seconds: float = SECONDS
     mode: str = "forced"
 
     def run(self) -> Searched:
@@ -210,7 +226,7 @@ class Search:
         limit = max(LEAST, TIMES * failing[0].seconds)
         sources = self._sources({file for one in failing for file, _ in one.lines})
         suspicion = suspicions(failing, passing)
-        queue = self._queue(sources, suspicion)
+        queue = self._queue(sources, suspicion, cheap=failing[0].seconds < CHEAP)
         done = 0.0
         for edit, score in queue:
             now = runner.used
@@ -222,14 +238,23 @@ class Search:
             if runner.held(asked, chosen, limit)[0] < len(chosen):
                 continue
             others = [one.check for one in passing if one not in own and edit.file in {file for file, _ in one.lines}]
-            checks = [*rest, *others[:OTHERS]]
-            held, _ = runner.held(asked, checks, limit)
-            if held == len(checks):
+            held, wrong = self._verified(runner, asked, [*rest[:NEAR], *others[:OTHERS], *rest[NEAR:]])
+            if not wrong:
                 site = Site(edit.file, edit.line, edit.function.rpartition(".")[2])
                 found.mends.append(Mend(site, edit.said(text), edit.kind, held + len(chosen), score))
                 sure = self.marked and (site.file, site.line) == (self.marked.file, self.marked.line)
                 done = done or now + (1.0 if sure else max(2.0, 0.3 * (now - started)))
         found.mends = ranked(found.mends, self.marked)
+
+    def _verified(self, runner: Runner, asked: dict[str, Any], checks: list[Check]) -> tuple[int, str]:
+        """How many other occurrences pass with an edit, as long as there is time, and what is wrong with the next."""
+        until = runner.used + self.seconds * VERIFYING
+        for n in range(0, len(checks), AT_ONCE):
+            some = checks[n : n + AT_ONCE]
+            held, why = runner.held(asked, some, EACH)
+            if held < len(some) or runner.used > until:
+                return n + held, why
+        return len(checks), ""
 
     def _sources(self, files: Iterable[str]) -> dict[str, Source]:
         library = Library()
@@ -240,7 +265,7 @@ class Search:
             library.add(file, ast.parse(texts[file]))
         return {file: Source(file, texts[file], library) for file in sorted(files)}
 
-    def _queue(self, sources: dict[str, Source], suspicion: dict[Line, float]) -> list[tuple[Edit, float]]:
+    def _queue(self, sources: dict[str, Source], suspicion: dict[Line, float], *, cheap: bool) -> list[tuple[Edit, float]]:
         """All edits worth a try, the likeliest first; those of the marked line before all others."""
         for line in self.preferred:
             if line in suspicion:
@@ -262,7 +287,8 @@ class Search:
                 score = edit.weight * (0.7 * constants.get(edit.line, 0.0) if edit.imported else own)
                 if self.marked and file == self.marked.file:
                     score *= 2.5 if edit.function.rpartition(".")[2] == self.marked.function else 1.5
-                    score += 2.0 if edit.line == self.marked.line else 0.0
+                    if edit.line == self.marked.line:
+                        score += 2.0 if cheap else score
                 key = (file, edit.start, edit.end, edit.new)
                 if score and (key not in queue or queue[key][1] < score):
                     queue[key] = edit, score
