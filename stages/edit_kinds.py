@@ -280,20 +280,27 @@ class Kinds:
         mine = self.scope.tags.get(text, set())
         for one in sorted(self.scope.idle):
             tags = self.scope.tags.get(one, set())
-            if any(part.startswith("array") or part in NUMBERS for part in tags) and _numeric(mine):
-                near = 0.9 if mine & tags else 0.5
-                for sign in ("*", "+", "-", "&", "|", "/"):
-                    yield f"{text} {sign} {one}", "one operand more", near
+            if any(part.startswith("array") for part in tags) and _numeric(mine):
+                for sign in ("+", "*", "&", "|", "-", "/"):
+                    yield f"{text} {sign} {one}", "one operand more", 0.9 if mine & tags else 0.5
+            elif tags & {"int", "float"} and mine & {"int", "float"}:
+                for sign in ("+", "-", "*", "/"):
+                    yield f"{text} {sign} {one}", "one operand more", 0.5
             elif "bool" in tags and "bool" in mine:
                 yield f"{text} and {one}", "one operand more", 0.6
 
     def _call(self, node: ast.Call) -> Iterator[tuple[str, str, float]]:
         function, parts = self.source.of(node.func), [*node.args, *node.keywords]
         texts = [self.source.of(one) for one in parts]
-        if isinstance(node.func, ast.Attribute) and not _is_module(node.func.value):
-            yield self.source.of(node.func.value), "a call left out", 0.7
-        for one in node.args:
-            if not isinstance(one, ast.Starred):
+        name = function.rpartition(".")[2]
+        gives = self.source.library.given.get(name, set()) if name in self.source.library.methods else set()
+        if isinstance(node.func, ast.Attribute) and self.source.of(node.func.value) not in self.source.modules:
+            inner = [node.func.value, *node.args]
+        else:
+            inner = [*node.args]
+        for one in inner:
+            tags = self.scope.tags.get(self.source.of(one), set())
+            if not isinstance(one, ast.Starred) and (not gives or not tags or gives & tags):
                 yield self.source.of(one), "a call left out", 0.7
         count = len(node.args)
         for n in range(count):
@@ -375,10 +382,6 @@ def _enclosed(above: ast.AST, node: ast.AST) -> bool:
     if isinstance(above, ast.Subscript):
         return above.slice is node
     return isinstance(above, ast.Tuple | ast.List | ast.Set | ast.keyword)
-
-
-def _is_module(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id in {"mx", "np", "math", "nn", "torch", "jnp"}
 
 
 def _chain(texts: list[str], signs: list[str]) -> str:

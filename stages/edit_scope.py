@@ -66,6 +66,15 @@ def seen(watch: Watch | None) -> dict[tuple[str, str], Scope]:
     return found
 
 
+def given(watch: Watch | None) -> dict[str, set[str]]:
+    """Tags of what functions were seen to give back, by name."""
+    found: dict[str, set[str]] = {}
+    for frame in watch.frames if watch else ():
+        for _, _, value in frame.returns:
+            found.setdefault(frame.code.co_name, set()).add(tag(value))
+    return found
+
+
 def _parts(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     yield path, value
     if isinstance(value, list | tuple) and value and type(value[0]).__module__.startswith("port."):

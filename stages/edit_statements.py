@@ -11,12 +11,9 @@ def statements(source: Source, scope: Scope, node: ast.stmt) -> Iterator[Piece]:
     """What might have stood in place of a statement."""
     siblings = source.siblings_of(node)
     at = siblings.index(node)
-    if not _says(node) and node.lineno == node.end_lineno and source.alone(node):
+    if not _says(node):
         start, end = source.span(node)
-        yield Piece(node.lineno, start, end, "pass", "a statement left out", 0.7)
-    elif not _says(node) and not isinstance(node, ast.Return):
-        start, end = source.span(node)
-        yield Piece(node.lineno, start, end, "pass", "a statement left out", 0.4)
+        yield Piece(node.lineno, start, end, "pass", "a statement left out", _idle_weight(node))
     if at + 1 < len(siblings) and not isinstance(node, ast.Return) and not _says(node):
         yield from _exchanged(source, node, siblings[at + 1])
     yield from _out(source, node, siblings, at)
@@ -47,6 +44,15 @@ def statements(source: Source, scope: Scope, node: ast.stmt) -> Iterator[Piece]:
 def _says(node: ast.stmt) -> bool:
     """Whether it is a text for people, or nothing."""
     return isinstance(node, ast.Pass) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant))
+
+
+def _idle_weight(node: ast.stmt) -> float:
+    """How likely a statement is one too many: what later ones read is not."""
+    if isinstance(node, ast.Expr | ast.AugAssign | ast.Continue | ast.Break):
+        return 0.7
+    if isinstance(node, ast.Assign):
+        return 0.3 if any(isinstance(part, ast.Name) for one in node.targets for part in [one]) else 0.6
+    return 0.3
 
 
 def _exchanged(source: Source, one: ast.stmt, other: ast.stmt) -> Iterator[Piece]:

@@ -31,11 +31,13 @@ class Library:
         functions: By file, those of the module itself by name.
         methods: Of all files, by name.
         mentioned: How often a name stands anywhere.
+        given: Tags of what functions were seen to give back, by name.
     """
 
     functions: dict[str, dict[str, ast.FunctionDef]] = field(default_factory=dict)
     methods: dict[str, list[ast.FunctionDef]] = field(default_factory=dict)
     mentioned: dict[str, int] = field(default_factory=dict)
+    given: dict[str, set[str]] = field(default_factory=dict)
 
     def add(self, file: str, tree: ast.Module) -> None:
         """Take in a file."""
@@ -129,7 +131,8 @@ class Source:
         count = len(node.args) + len(node.keywords)
         for functions in self._modules(name):
             for other, definition in functions.items():
-                if other != name and definition is not inside and _takes(definition, count) and self._known(other):
+                fits = definition is not inside and _takes(definition, count) and self._gives_alike(name, other)
+                if other != name and fits and self._known(other):
                     yield other
         if isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
             owner = node.func.value.id
@@ -200,6 +203,17 @@ class Source:
                 for one in sorted(scope.idle):
                     yield f"{parameter}={one}", 0.9
                 yield f"{parameter}=True", 0.3
+
+    def _gives_alike(self, one: str, other: str) -> bool:
+        """Whether two functions may give what the other gives, as far as that was seen."""
+        mine, theirs = self.library.given.get(one, set()), self.library.given.get(other, set())
+        return not mine or not theirs or bool(mine & theirs)
+
+    @cached_property
+    def modules(self) -> frozenset[str]:
+        """Names that the file imports."""
+        nodes = [one for one in ast.walk(self.tree) if isinstance(one, ast.Import | ast.ImportFrom)]
+        return frozenset((alias.asname or alias.name).partition(".")[0] for node in nodes for alias in node.names)
 
     def _modules(self, name: str) -> Iterator[dict[str, ast.FunctionDef]]:
         for functions in self.library.functions.values():

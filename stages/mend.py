@@ -18,7 +18,7 @@ from goldens.store import Golden
 
 from . import planted
 from .diff_sides import First
-from .edit_scope import Scope, seen
+from .edit_scope import Scope, given, seen
 from .edit_text import Library, Source
 from .edits import Edit, edits
 from .frames import Watch
@@ -39,6 +39,7 @@ CHEAP = 0.1  # seconds of a run that allow to try everything on the marked line 
 PATIENCE = 5  # times the seconds of processor time, by the clock
 VERIFYING = 0.25  # share of it for the occurrences that one edit is held to
 LOOKING = 0.25  # share of the time for what passes and what does not, before any edit is tried
+AGAIN, ALSO = 0.3, 0.04  # how much less an edit is worth for each before it, of its line and kind, and of its line
 LINES = 120  # the most suspicious of which edits are made
 SEEN = 8  # other occurrences of the stage that are looked at before any edit is tried
 SHOWN = 4  # other lines that are named
@@ -127,6 +128,7 @@ class Search:
         marked: The line that is suspected already.
         preferred: Lines that somebody else suspects.
         seconds: How long the search may take.
+        given: What its functions gave back: see `edit_scope.given`.
     """
 
     table: Table
@@ -139,6 +141,7 @@ class Search:
     preferred: Sequence[Line] = ()
     seconds: float = SECONDS
     mode: str = "forced"
+    given: dict[str, set[str]] = field(default_factory=dict)
 
     def run(self) -> Searched:
         """Look at what passes, then try edits until the time is over."""
@@ -257,7 +260,7 @@ class Search:
         return len(checks), ""
 
     def _sources(self, files: Iterable[str]) -> dict[str, Source]:
-        library = Library()
+        library = Library(given=self.given)
         texts = {}
         for path in sorted((ROOT / "port").rglob("*.py")):
             file = path.relative_to(ROOT).as_posix()
@@ -287,12 +290,26 @@ class Search:
                 score = edit.weight * (0.7 * constants.get(edit.line, 0.0) if edit.imported else own)
                 if self.marked and file == self.marked.file:
                     score *= 2.5 if edit.function.rpartition(".")[2] == self.marked.function else 1.5
-                    if edit.line == self.marked.line:
-                        score += 2.0 if cheap else score
+                    if edit.line == self.marked.line and not cheap:
+                        score *= 2
                 key = (file, edit.start, edit.end, edit.new)
                 if score and (key not in queue or queue[key][1] < score):
                     queue[key] = edit, score
-        return sorted(queue.values(), key=lambda pair: -pair[1])
+        first = (self.marked.file, self.marked.line) if self.marked and cheap else None
+        return spread(queue.values(), first)
+
+
+def spread(queue: Iterable[tuple[Edit, float]], first: Line | None) -> list[tuple[Edit, float]]:
+    """By score, the likeliest first, one line and one kind of mistake not many times in a row; one line before all."""
+    kinds: Counter[tuple[str, int, str]] = Counter()
+    lines: Counter[Line] = Counter()
+    found = []
+    for edit, score in sorted(queue, key=lambda pair: -pair[1]):
+        here, kind = (edit.file, edit.line), (edit.file, edit.line, edit.kind)
+        found.append((edit, score / (1 + AGAIN * kinds[kind] + ALSO * lines[here])))
+        kinds[kind] += 1
+        lines[here] += 1
+    return sorted(found, key=lambda pair: ((pair[0].file, pair[0].line) != first, -pair[1]))
 
 
 def suspicions(failing: Sequence[Ran], passing: Sequence[Ran]) -> dict[Line, float]:
@@ -354,4 +371,7 @@ def ranked(mends: list[Mend], marked: Site | None) -> list[Mend]:
 def mended(table: Table, held: Held, stage: str, occurrence: str, marked: First | None, watch: Watch | None, seconds: float) -> Searched:
     """Search for an edit that mends a failing occurrence."""
     at = marked.at if marked else None
-    return Search(table, held, stage, occurrence, dict(planted.TEXTS), seen(watch), at, seconds=seconds).run()
+    search = Search(
+        table, held, stage, occurrence, dict(planted.TEXTS), seen(watch), at, seconds=seconds, given=given(watch)
+    )
+    return search.run()

@@ -133,7 +133,7 @@ def test_what_runs_on_import_is_said_to():
 def test_every_edit_says_what_it_exchanges():
     text = "def f(a, b):\n    é = a < b  # ä\n    return é\n"
     one = next(one for ones in made(text).values() for one in ones if one.kind == "another comparison")
-    assert one.said(text) == "`é = a < b  # ä` -> `é = a <= b  # ä`"
+    assert one.said(text) == "`é = a < b # ä` -> `é = a <= b # ä`"
     assert one.line == 2
 
 
