@@ -170,7 +170,9 @@ class Kinds:
         word = " and " if isinstance(node.op, ast.And) else " or "
         yield (" or " if word == " and " else " and ").join(texts), "and, or", 0.6
         for n in range(len(texts)):
-            yield word.join(texts[:n] + texts[n + 1 :]), "a part of a condition left out", 0.7
+            rest = texts[:n] + texts[n + 1 :]
+            left = rest[0] if len(rest) > 1 else self.source.of(node.values[1 - n])
+            yield word.join([left, *rest[1:]]), "a part of a condition left out", 0.7
             turned = [*texts[:n], f"not {texts[n]}", *texts[n + 1 :]]
             yield word.join(turned), "a part of a condition turned round", 0.4
         text = self.source.of(node)
@@ -190,8 +192,8 @@ class Kinds:
         left, right = self._tight(node.left, node), self._tight(node.right, node)
         for rank, sign in enumerate(JOINED[type(node.op)]):
             yield f"{left} {sign} {right}", "another operation", 0.6 if rank == 0 else 0.3
-        yield left, "an operand left out", 0.7
-        yield right, "an operand left out", 0.5
+        yield self.source.of(node.left), "an operand left out", 0.7
+        yield self.source.of(node.right), "an operand left out", 0.5
         commute = isinstance(node.op, ast.Add | ast.Mult | ast.BitAnd | ast.BitOr)
         yield f"{right} {_sign(node.op)} {left}", "operands exchanged", 0.3 if commute else 0.5
         yield from self._more(node)

@@ -40,7 +40,8 @@ PATIENCE = 5  # times the seconds of processor time, by the clock
 VERIFYING = 0.25  # share of it for the occurrences that one edit is held to
 LOOKING = 0.25  # share of the time for what passes and what does not, before any edit is tried
 AGAIN, ALSO = 0.3, 0.04  # how much less an edit is worth for each before it, of its line and kind, and of its line
-LINES = 120  # the most suspicious of which edits are made
+CHANCE = 0.25  # how much an occurrence of the stage that passes speaks for a line
+LINES = 160  # the most suspicious of which edits are made
 SEEN = 8  # other occurrences of the stage that are looked at before any edit is tried
 SHOWN = 4  # other lines that are named
 NEAR, AT_ONCE = 8, 2  # occurrences that are held to first, and how many of one edit in one question
@@ -313,10 +314,17 @@ def spread(queue: Iterable[tuple[Edit, float]], first: Line | None) -> list[tupl
 
 
 def suspicions(failing: Sequence[Ran], passing: Sequence[Ran]) -> dict[Line, float]:
-    """Of every line that a failing occurrence ran: how much it goes with failing (Ochiai's coefficient, 0 to 1)."""
+    """Of every line that a failing occurrence ran: how much it goes with failing (Ochiai's coefficient, 0 to 1).
+
+    A stage that passes speaks for lines more than an occurrence of the failing stage, which may pass by chance.
+    """
+    stage = failing[0].check.stage
     fails = Counter(line for one in failing for line in one.lines)
-    passes = Counter(line for one in passing for line in one.lines)
-    return {line: count / math.sqrt(len(failing) * (count + passes[line])) for line, count in fails.items()}
+    passes: dict[Line, float] = {}
+    for one in passing:
+        for line in one.lines:
+            passes[line] = passes.get(line, 0.0) + (CHANCE if one.check.stage == stage else 1.0)
+    return {line: count / math.sqrt(len(failing) * (count + passes.get(line, 0.0))) for line, count in fails.items()}
 
 
 def _strings(sources: dict[str, Source], lines: Iterable[Line]) -> set[str]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -114,10 +115,13 @@ def test_where_the_port_is_right_nothing_is_tried(held):
 
 def test_lines_that_only_failing_occurrences_run_are_suspected_first():
     check = Check("g", "c", "float32", "exact", "s", "o", "case")
+    before = replace(check, stage="earlier")
     failing = [Ran(check, "x", 0.1, {("f", 1), ("f", 2)}), Ran(check, "x", 0.1, {("f", 1), ("f", 3)})]
-    passing = [Ran(check, "", 0.1, {("f", 1), ("f", 4)}), Ran(check, "", 0.1, {("f", 1)})]
+    passing = [Ran(before, "", 0.1, {("f", 1), ("f", 4)}), Ran(before, "", 0.1, {("f", 1)})]
     found = suspicions(failing, passing)
     assert found == pytest.approx({("f", 1): 0.5**0.5, ("f", 2): 0.5**0.5, ("f", 3): 0.5**0.5})
+    passing = [replace(one, check=check) for one in passing]
+    assert suspicions(failing, passing)["f", 1] > found["f", 1]
 
 
 def test_the_marked_line_is_believed_before_others_and_many_edits_before_few():
