@@ -24,8 +24,9 @@ from .dump import wanted
 from .errors import HarnessError, MissingGoldenError, UsageError
 from .frames import watching
 from .gates import Tensor, judge
-from .mend import Searched, mended
 from .judge import _yardstick, said
+from .mend import mended
+from .mend_found import Searched
 from .oplog import OpLog, digest, recording
 from .oplog_child import Asked, oracle_log
 from .shelf import Held, Question, Shelf

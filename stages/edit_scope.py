@@ -2,7 +2,8 @@
 
 import ast
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,7 +46,7 @@ class Scope:
         mine = self.tags.get(found, set())
         return self.of(mine, {found})
 
-    def of(self, wanted: Set[str], without: Set[str] = frozenset()) -> list[str]:
+    def of(self, wanted: AbstractSet[str], without: AbstractSet[str] = frozenset()) -> list[str]:
         """What was seen with one of these tags."""
         found = [one for one, tags in self.tags.items() if one not in without and tags & wanted]
         return sorted(found, key=lambda one: (not ({one, one.partition(".")[0]} & self.idle), one.count("."), one))

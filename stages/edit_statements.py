@@ -17,28 +17,36 @@ def statements(source: Source, scope: Scope, node: ast.stmt) -> Iterator[Piece]:
     if at + 1 < len(siblings) and not isinstance(node, ast.Return) and not _says(node):
         yield from _exchanged(source, node, siblings[at + 1])
     yield from _out(source, node, siblings, at)
-    if isinstance(node, ast.AugAssign):
-        target, value = source.of(node.target), source.of(node.value)
-        start, end = source.span(node)
-        for sign in ("=", "+=", "-=", "*="):
-            yield Piece(node.lineno, start, end, f"{target} {sign} {value}", "another assignment", 0.5)
-    if isinstance(node, ast.Assign) and len(node.targets) == 1:
-        yield from _assigned(source, node, node.targets[0])
-    if isinstance(node, ast.Return) and node.value is not None:
-        start, end = source.span(node.value)
-        for one in sorted(scope.idle):
-            yield Piece(node.lineno, start, end, one, "another name", 0.8)
-        if not isinstance(node.value, ast.Constant):
-            function = source.function_of(node)
-            given = ast.unparse(function.returns) if function is not None and function.returns else ""
-            for one, kind in (("None", "None"), ("True", "bool"), ("False", "bool"), ('""', "str")):
-                if kind in given:
-                    yield Piece(node.lineno, start, end, one, "nothing given back", 0.5)
-    if isinstance(node, ast.Break | ast.Continue):
-        start, end = source.span(node)
-        yield Piece(node.lineno, start, end, "continue" if isinstance(node, ast.Break) else "break", "another jump", 0.5)
+    yield from _inside(source, scope, node)
     if isinstance(node, ast.If) and not node.orelse and at + 1 < len(siblings):
         yield from _else(source, node, siblings[at + 1 :])
+
+
+def _inside(source: Source, scope: Scope, node: ast.stmt) -> Iterator[Piece]:
+    """What might have stood in a statement of its kind."""
+    start, end = source.span(node)
+    if isinstance(node, ast.AugAssign):
+        target, value = source.of(node.target), source.of(node.value)
+        for sign in ("=", "+=", "-=", "*="):
+            yield Piece(node.lineno, start, end, f"{target} {sign} {value}", "another assignment", 0.5)
+    elif isinstance(node, ast.Assign) and len(node.targets) == 1:
+        yield from _assigned(source, node, node.targets[0])
+    elif isinstance(node, ast.Return) and node.value is not None:
+        yield from _returned(source, scope, node, node.value)
+    elif isinstance(node, ast.Break | ast.Continue):
+        other = "continue" if isinstance(node, ast.Break) else "break"
+        yield Piece(node.lineno, start, end, other, "another jump", 0.5)
+
+
+def _returned(source: Source, scope: Scope, node: ast.Return, value: ast.expr) -> Iterator[Piece]:
+    start, end = source.span(value)
+    for one in sorted(scope.idle):
+        yield Piece(node.lineno, start, end, one, "another name", 0.8)
+    function = source.function_of(node)
+    declared = ast.unparse(function.returns) if function is not None and function.returns else ""
+    for one, kind in (("None", "None"), ("True", "bool"), ("False", "bool"), ('""', "str")):
+        if kind in declared and not isinstance(value, ast.Constant):
+            yield Piece(node.lineno, start, end, one, "nothing given back", 0.5)
 
 
 def _says(node: ast.stmt) -> bool:
@@ -109,6 +117,8 @@ def _else(source: Source, node: ast.If, rest: list[ast.stmt]) -> Iterator[Piece]
     inner = source.of(node.body[0])
     if inner:
         lead = " " * node.body[0].col_offset
-        moved = "".join(f"{lead}{line.strip()}\n" if line.strip() else line for line in source.text[start:end].splitlines())
+        moved = "".join(
+            f"{lead}{line.strip()}\n" if line.strip() else line for line in source.text[start:end].splitlines()
+        )
         if following.lineno == following.end_lineno:
             yield Piece(following.lineno, start, end, moved, "a statement into the branch before it", 0.4)

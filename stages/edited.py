@@ -6,6 +6,7 @@ runs while a module is imported (constants, defaults, bodies of classes) takes a
 
 import functools
 import gc
+import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -63,33 +64,37 @@ class Texts(importlib.abc.MetaPathFinder):
 class _Compiled:
     """What `mx.compile` gives, made anew when asked: a compiled function keeps what its code once said."""
 
-    known: "weakref.WeakSet[_Compiled]" = weakref.WeakSet()
-
     def __init__(self, original: Callable[..., Any], function: Callable[..., Any], told: dict[str, Any]) -> None:
         self._original, self._function, self._told = original, function, told
         self.renew()
-        self.known.add(self)
+        KNOWN.add(self)
 
     def renew(self) -> None:
         """Forget what was traced."""
         function = self._function
+
         # Traces are kept by the function's address: only another function is traced anew.
-        self._inner = self._original(lambda *args, **kwargs: function(*args, **kwargs), **self._told)
+        def again(*args: Any, **kwargs: Any) -> Any:
+            return function(*args, **kwargs)
+
+        self._inner = self._original(again, **self._told)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._inner(*args, **kwargs)
 
 
+KNOWN: "weakref.WeakSet[_Compiled]" = weakref.WeakSet()  # everything compiled that is still in use
+
+
 def renewing_compiled() -> None:
     """From now on what MLX compiles in this process can be renewed."""
-    import mlx.core as mx  # noqa: PLC0415 -- reading a table needs no framework
-
-    original = mx.compile
+    framework: Any = importlib.import_module("mlx.core")
+    original = framework.compile
 
     def compiled(function: Callable[..., Any], **told: Any) -> _Compiled:
         return _Compiled(original, function, told)
 
-    mx.compile = compiled
+    framework.compile = compiled
 
 
 @dataclass
@@ -173,7 +178,7 @@ class Port:
         """Empty the caches of functions, and what was compiled."""
         for one in self._caches:
             one.cache_clear()
-        for compiled in list(_Compiled.known):
+        for compiled in list(KNOWN):
             compiled.renew()
 
 

@@ -1,7 +1,8 @@
 """Small edits of one file's source: each exchanges one piece of text, as a person who ports might have written it."""
 
 import ast
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from .edit_kinds import Kinds
@@ -59,7 +60,7 @@ def _short(text: str) -> str:
 
 
 def edits(
-    source: Source, lines: Set[int], scopes: Mapping[tuple[str, str], Scope], strings: tuple[str, ...] = ()
+    source: Source, lines: AbstractSet[int], scopes: Mapping[tuple[str, str], Scope], strings: tuple[str, ...] = ()
 ) -> Iterator[Edit]:
     """Edits of the lines that ran.
 
@@ -73,26 +74,34 @@ def edits(
         scope = scopes.get((source.file, path)) or Scope(declared(function))
         scope.idle = idle(function) | {one for one in scope.tags if one.startswith("self.") and _unread(one, source)}
         kinds = Kinds(source, scope, strings)
-        ran = False
-        for statement in _statements(function.body):
-            parts = list(_head(statement))
-            first = statement.lineno
-            last = max((part.end_lineno or first for part in parts if isinstance(part, ast.expr)), default=first)
-            if lines.isdisjoint(range(first, last + 1)):
-                continue
-            ran = True
-            for part in (statement, *parts):
+        ran = [one for one in _statements(function.body) if not lines.isdisjoint(_span(one))]
+        for statement in ran:
+            for part in (statement, *_head(statement)):
                 for piece in kinds.pieces(part):
                     yield _edit(source, outer, piece, statement)
-        for default in [*function.args.defaults, *(one for one in function.args.kw_defaults if one)] if ran else ():
+        for default in _defaults(function) if ran else ():
             for piece in kinds.pieces(default):
                 yield _edit(source, outer, piece, function, imported=True)
+    yield from _on_import(source, lines, strings)
+
+
+def _on_import(source: Source, lines: AbstractSet[int], strings: tuple[str, ...]) -> Iterator[Edit]:
     kinds = Kinds(source, Scope(), strings)
     for statement in _imported(source.tree.body):
-        if statement.lineno in lines:
-            for part in _head(statement):
-                for piece in kinds.pieces(part):
-                    yield _edit(source, "", piece, statement, imported=True)
+        for part in _head(statement) if statement.lineno in lines else ():
+            for piece in kinds.pieces(part):
+                yield _edit(source, "", piece, statement, imported=True)
+
+
+def _defaults(function: ast.FunctionDef) -> list[ast.expr]:
+    return [*function.args.defaults, *(one for one in function.args.kw_defaults if one is not None)]
+
+
+def _span(statement: ast.stmt) -> range:
+    """Lines of a statement, without those of the statements in its branches."""
+    first = statement.lineno
+    ends = (part.end_lineno or first for part in _head(statement) if isinstance(part, ast.expr))
+    return range(first, max(ends, default=first) + 1)
 
 
 def _unread(path: str, source: Source) -> bool:

@@ -24,7 +24,8 @@ from . import sides
 from .asked import table_of
 from .cases import plan
 from .edited import PACKAGE, Port, Texts, renewing_compiled
-from .judge import _yardstick, judge
+from .gates import judge
+from .judge import _yardstick
 from .places import ROOT
 from .spec import Case, Stage, Table
 
@@ -82,9 +83,7 @@ class Seen:
         file = self._files.get(code)
         if file is None:
             name = code.co_filename
-            file = self._files[code] = (
-                name.removeprefix(f"{ROOT}/") if name.startswith(f"{ROOT}/{PACKAGE}/") else ""
-            )
+            file = self._files[code] = name.removeprefix(f"{ROOT}/") if name.startswith(f"{ROOT}/{PACKAGE}/") else ""
         if not file or event != "call":
             return None
         self._calls[code] = self._calls.get(code, 0) + 1
@@ -155,7 +154,14 @@ class Child:
             outs = self._reached(check, model)
         else:
             outs = sides.call(cuts, model, stage, check.occurrence, record.ins)
-        return next((name for name in sorted(record.outs.keys() | outs.keys()) if not passes(stage, name, check.tier, record, outs)), "")
+        return next(
+            (
+                name
+                for name in sorted(record.outs.keys() | outs.keys())
+                if not passes(stage, name, check.tier, record, outs)
+            ),
+            "",
+        )
 
     def _reached(self, check: Check, model: Any) -> dict[str, Any]:
         config = json.loads((Path(check.checkpoint) / "config.json").read_text())
@@ -208,7 +214,9 @@ def main() -> None:
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)  # whatever the port prints is no part of the answer
     os.dup2(quiet, 2)
-    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if sys.platform == "linux" else 0
+    held = (
+        int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() if sys.platform == "linux" else 0
+    )
     if held:
         resource.setrlimit(resource.RLIMIT_AS, (held + MEMORY, held + MEMORY))
     asked = json.loads(sys.stdin.readline())

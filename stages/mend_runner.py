@@ -4,9 +4,10 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from selectors import EVENT_READ, DefaultSelector
-from typing import Any
+from typing import Any, Self
 
 from .errors import HarnessError
 from .mend_child import Check
@@ -34,7 +35,7 @@ class Runner:
     _began: float = field(default_factory=time.process_time)
     _child: "subprocess.Popen[str] | None" = field(default=None, repr=False)
 
-    def __enter__(self) -> "Runner":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -47,7 +48,7 @@ class Runner:
 
     def survey(self, checks: list[Check], *, often: int, seconds: float) -> list[dict[str, Any]]:
         """Of each occurrence what the port does otherwise, how long it took, and the port's lines that ran."""
-        found = []
+        found: list[dict[str, Any]] = []
         for check in checks:
             asked = {"do": "survey", "checks": [asdict(check)], "often": often, "seconds": seconds}
             answer = self._ask(asked, seconds)
@@ -79,7 +80,7 @@ class Runner:
         return None
 
     def _start(self) -> "subprocess.Popen[str]":
-        child = self._child = subprocess.Popen(  # noqa: S603 -- this interpreter, on a module of its own
+        child = self._child = subprocess.Popen(
             [sys.executable, "-m", "stages.mend_child"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
@@ -88,11 +89,9 @@ class Runner:
             text=True,
         )
         assert child.stdin is not None
-        try:
+        with suppress(BrokenPipeError):  # where it died at once, it will not answer
             child.stdin.write(json.dumps({"model": self.model, "texts": self.texts}) + "\n")
             child.stdin.flush()
-        except BrokenPipeError:
-            pass
         if not _line(child, START):
             self._end()
             raise HarnessError(f"the port of {self.model} cannot be imported in a process of its own")
@@ -104,10 +103,8 @@ class Runner:
             self._child.wait()
             for pipe in (self._child.stdin, self._child.stdout):
                 if pipe is not None:
-                    try:
+                    with suppress(BrokenPipeError):  # it may have died with a question unread
                         pipe.close()
-                    except BrokenPipeError:
-                        pass
             self._child = None
 
 

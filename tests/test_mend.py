@@ -12,8 +12,10 @@ from stages import sides
 from stages.asked import table_of
 from stages.cli import main
 from stages.diff_planted import grade, hunk
-from stages.mend import Mend, Ran, Search, Searched, ranked, suspicions
+from stages.mend import Search
 from stages.mend_child import Check
+from stages.mend_found import Mend, Searched, ranked
+from stages.mend_queue import Ran, suspicions
 from stages.mend_runner import Runner
 from stages.mutate import mutants_of
 from stages.opsites import Site
@@ -60,7 +62,10 @@ def test_edited_code_can_do_no_harm(checks):
         wrong, why = runner.held(edit(hidden, hidden.replace("last", "not last")), checks, 2.0)
         assert wrong == 0
         assert why == "accepted"
-        forever = edit(hidden, f"    while True:\n        try:\n            last = last\n        except Exception:\n            pass\n{hidden}")
+        endless = (
+            "    while True:\n        try:\n            last = last\n        except Exception:\n            pass\n"
+        )
+        forever = edit(hidden, endless + hidden)
         assert "no end" in runner.held(forever, checks, 0.5)[1]
         assert "MemoryError" in runner.held(edit(hidden, f"    bytearray(1 << 40)\n{hidden}"), checks, 2.0)[1]
         assert "SyntaxError" in runner.held(edit(hidden, f"    (\n{hidden}"), checks, 2.0)[1]
