@@ -28,6 +28,8 @@ from .errors import HarnessError, MissingGoldenError, UsageError
 from .frames import watching
 from .gates import Tensor, judge
 from .judge import _yardstick, said
+from .mend import mended
+from .mend_found import Searched
 from .oplog import OpLog, digest, recording
 from .oplog_child import Asked, oracle_log
 from .shelf import Held, Question, Shelf
@@ -49,6 +51,7 @@ class Opened:
         left: The same for the outputs of that run.
         steps: Every operation.
         first: Where the port first leaves the oracle.
+        searched: What came of a search for an edit that mends it; None: there was none.
         notes: What a reader has to know of how this was come by.
         raised: Whether the port raised instead of giving anything.
     """
@@ -64,6 +67,7 @@ class Opened:
     left: dict[str, Far | None] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     first: First | None = None
+    searched: Searched | None = None
     notes: list[str] = field(default_factory=list)
     raised: bool = False
 
@@ -83,12 +87,14 @@ class Bench:
 
     Attributes:
         logs: Folder that keeps what the oracle did, for whoever opens the same occurrence many times.
+        seconds: How long to search for an edit of the port that mends what fails; 0 for not at all.
     """
 
     table: Table
     held: Held
     model: Any
     logs: Path | None = None
+    seconds: float = 0.0
 
     def open(self, stage: Stage, occurrence: str, *, free: bool = True) -> Opened:
         """Compare the occurrence operation by operation.
@@ -126,6 +132,9 @@ class Bench:
         ):
             found.notes.append("watched, the port gives other bits than plain: its compiled functions round otherwise")
         self._beside(found, ours, record, outs)
+        if self.seconds and found.failing:
+            found.searched = mended(self.table, held, stage.name, occurrence, found.first, ours.watch, self.seconds)
+            found.first = found.searched.believed(found.first)
         if free:
             self._free(found, stage, record)
         return found

@@ -17,6 +17,7 @@ from .asked import per_model
 from .diff import Bench, Opened, chosen, has
 from .diff_load import refused
 from .errors import UsageError
+from .mend import SECONDS
 from .places import CACHE, MODELS
 from .shelf import Held, Question
 from .spec import Table
@@ -38,6 +39,10 @@ FOLDER = click.Path(path_type=Path, file_okay=False)
 @click.option("--shrink", is_flag=True, help="Make the case as small as it goes while the stage is the first to fail.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the shrunk case to this file.")
 @click.option("--forced", is_flag=True, help="Leave the port's ordinary run out.")
+@click.option(
+    "--mend", "seconds", type=click.FloatRange(min=0), default=SECONDS, show_default=True, metavar="SECONDS",
+    help="Where it fails, search so long for an edit of the port that mends it, in memory; 0: not at all.",
+)  # fmt: skip
 @click.option("--planted", metavar="NAME", help="With this bug in the port (`harness mutate` names them), in memory.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document on standard output.")
 def diff(
@@ -51,6 +56,7 @@ def diff(
     shrink: bool,
     out: Path | None,
     forced: bool,
+    seconds: float,
     planted: str | None,
     as_json: bool,
 ) -> None:
@@ -87,7 +93,7 @@ def diff(
         elif shrink:
             document, shown, failed = _shrunk(table, held, stage, load, out)
         else:
-            bench = Bench(table, held, load(held.checkpoint, held.compute))
+            bench = Bench(table, held, load(held.checkpoint, held.compute), seconds=seconds)
             document, shown, failed = _told(bench.open(table[stage], occurrence, free=not forced))
     for text in [json.dumps({"schema": 1, **document})] if as_json else shown:
         click.echo(text)

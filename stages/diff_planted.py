@@ -16,6 +16,7 @@ from .diff import Bench
 from .diff_load import refused
 from .errors import HarnessError, UsageError
 from .forked import Lost, each
+from .mend import SECONDS as SEARCH
 from .mutate import IMPORTS, OBJECTS, SECONDS, judge_port, mutants_of
 from .places import MODELS, ROOT
 from .planted import Mutant, function_of, plant
@@ -110,10 +111,14 @@ def grade(where: Hunk, file: str, line: int) -> str:
     return next((name for name, (first, last) in near if first <= line <= last), "elsewhere")
 
 
-def mark(model: str, mutant: Mutant, here: dict[str, str], at: At | None = None, logs: Path | None = None) -> Any:
+def mark(
+    model: str, mutant: Mutant, here: dict[str, str], at: At | None = None, logs: Path | None = None,
+    search: float = SEARCH,
+) -> Any:  # fmt: skip
     """In a process of its own: plant, judge until somebody objects, open that: (where, `Opened`).
 
-    `at` is where somebody objects, if that is known; `logs` keeps what the oracle did.
+    `at` is where somebody objects, if that is known; `logs` keeps what the oracle did; `search` is how many seconds to
+    look for an edit that mends it.
 
     Raises:
         HarnessError: nobody objects.
@@ -134,7 +139,7 @@ def mark(model: str, mutant: Mutant, here: dict[str, str], at: At | None = None,
     held = Shelf(table, question, here, load).take(next(case for case in table.cases if case.name == name), compute)
     if not at.occurrence and (opened := refused(table, held, at.stage)) is not None:
         return at, opened
-    bench = Bench(table, held, load(held.checkpoint, compute), logs)
+    bench = Bench(table, held, load(held.checkpoint, compute), logs, search)
     return at, bench.open(table[at.stage], at.occurrence, free=False)
 
 

@@ -30,6 +30,7 @@ def as_json(found: Opened) -> dict[str, Any]:
         "margins": {n: dict(zip(("gate", "value", "bound"), one, strict=True)) for n, one in found.margins.items()},
         "free": {"ins": _fars(found.arrived), "outs": _fars(found.left)},
         "first": None if found.first is None else asdict(found.first),
+        "mend": None if found.searched is None else asdict(found.searched),
         "operations": [_step(step) for step in found.steps],
         "notes": found.notes,
     }
@@ -83,6 +84,8 @@ def lines(found: Opened) -> Iterator[str]:
         yield f"  by way of {' > '.join(f'{site} {site.function}' for site in found.first.path)}"
     elif any(step.oracle for step in found.steps) or not found.steps:
         yield "the outputs differ, and no operation on arrays inside explains it: look at the function itself"
+    if found.searched is not None:
+        yield f"  {found.searched.told()}"
     if found.steps:
         yield HEAD
     yield from _steps(found)

@@ -13,6 +13,7 @@ from .errors import HarnessError
 from .places import ROOT
 
 COMPUTE = "float32"
+TEXTS: dict[str, str] = {}  # files of the port that are otherwise in this process than on disk, by path from the root
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,10 @@ def plant(model: str, mutant: Mutant) -> None:
     except (ModuleNotFoundError, AttributeError, KeyError) as error:
         raise _unfit(model, mutant, f"there is no {mutant.where}") from error
     changed = _changed(model, mutant, module, name)
+    file, first, source = function_of(model, mutant)
+    text = "".join(file.read_text(encoding="utf-8").splitlines(keepends=True)[: first - 1])
+    rest = file.read_text(encoding="utf-8")[len(text) :].removeprefix(source.removesuffix("\n"))
+    TEXTS[file.relative_to(ROOT).as_posix()] = text + source.replace(mutant.old, mutant.new).removesuffix("\n") + rest
     for holder in _holders(model, owner):
         for held, value in list(vars(holder).items()):
             if value is original:
