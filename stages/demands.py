@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+from .expressions import element_of, names_in
 from .whence import Place, Trail
 
 SHAPE = re.compile(r"\[([\d, ]+)\]")
@@ -23,8 +24,24 @@ def demanded_at(trail: Trail, at: Place, demanded: Any, message: str) -> Place:
     if theirs is None:
         return at
     wrong = [a for a, b in zip(mine, theirs, strict=True) if a != b]
-    right = {a for a, b in zip(mine, theirs, strict=True) if a == b}
-    return _made(trail, at, wrong[0], right) if len(wrong) == 1 else at
+    return number_at(trail, at, mine, theirs) if len(wrong) == 1 else at
+
+
+def number_at(trail: Trail, at: Place, mine: list[Any], theirs: list[Any]) -> Place:
+    """Where the first number of a list was computed that differs from another list's, of the same length."""
+    pairs = list(zip(mine, theirs, strict=True))
+    wrong = next((i for i, (a, b) in enumerate(pairs) if a != b and _number(a)), None)
+    if wrong is None:
+        return at
+    frame, line, until = at
+    number, right = mine[wrong], {a for a, b in pairs if a == b}
+    element = element_of(frame.file, line, wrong)
+    if element is not None:
+        read = [one for one in trail.names(*at) if len(one[0]) == 1 and one[0][0] in set(names_in(element))]
+        if len(read) == 1 and _number(read[0][1]):
+            path, _, write = read[0]
+            return trail.named(frame, path, write, until) or at
+    return _made(trail, at, number, right)
 
 
 def _made(trail: Trail, at: Place, number: int, right: set[int]) -> Place:

@@ -20,10 +20,13 @@ from goldens.store import Golden
 
 from . import sides as doors
 from .asked import table_of
+from .demands import number_at
+from .diff_blame import outside
 from .diff_fields import made_of
 from .diff_sides import First
 from .expressions import given_as
 from .frames import Frame, reads, watching
+from .likeness import key
 from .oplog_child import Asked
 from .opsites import Site
 from .origin import first_with
@@ -133,7 +136,14 @@ def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> Fir
     at = site((frame, call.line, until))
     if given_as(frame.file, call.line, name) is not None:
         at = site(made_of(trail, (frame, call.line, until), name, mine))
-    else:  # by a mapping that is spread out there: where that was made
+    else:
+        if isinstance(mine, (list, float)):  # that is hardly another value of the expression
+            way = trail.way(frame, call.line, until, key(mine) or "")
+            if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+                at = site(number_at(trail, way[-1], mine, theirs))
+            else:
+                at = outside(way) or at
+        # By a mapping that is spread out there: where that was made.
         for path, value, write in trail.names(frame, call.line, until):
             if len(path) == 1 and isinstance(value, dict) and set(map(str, value)) <= call.told.keys() and write.line:
                 place: Place = (frame, write.line, write.number)

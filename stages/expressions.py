@@ -39,3 +39,10 @@ def given_as(file: str, line: int, name: str) -> ast.expr | None:
 def names_in(expression: ast.expr) -> Iterator[str]:
     """Names that an expression reads."""
     yield from dict.fromkeys(one.id for one in ast.walk(expression) if isinstance(one, ast.Name))
+
+
+def element_of(file: str, line: int, index: int) -> ast.expr | None:
+    """The expression of one element, where the statement at a line gives or assigns several."""
+    node = statement(file, line)
+    value = getattr(node, "value", None)
+    return value.elts[index] if isinstance(value, ast.Tuple) and index < len(value.elts) else None
