@@ -137,7 +137,7 @@ def mark(
     at = at or caught(table, mutant, question, here)
     name, _, compute = at.case.partition("/")
     held = Shelf(table, question, here, load).take(next(case for case in table.cases if case.name == name), compute)
-    if not at.occurrence and (opened := refused(table, held, at.stage)) is not None:
+    if not at.occurrence and (opened := refused(table, held, at.stage, search)) is not None:
         return at, opened
     bench = Bench(table, held, load(held.checkpoint, compute), logs, search)
     return at, bench.open(table[at.stage], at.occurrence, free=False)
