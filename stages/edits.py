@@ -73,7 +73,9 @@ def edits(
         strings: That may stand for another string.
     """
     for path, outer, function in _functions(source.tree.body, ""):
-        scope = scopes.get((source.file, path)) or Scope(declared(function))
+        # A method that was put in place by itself is not called after its class.
+        seen = scopes.get((source.file, path)) or scopes.get((source.file, function.name))
+        scope = seen or Scope(declared(function))
         scope.idle = idle(function) | {one for one in scope.tags if one.startswith("self.") and _unread(one, source)}
         kinds, first = Kinds(source, scope, strings, source.of(function)), stored(function)
         ran = [one for one in _statements(function.body) if not lines.isdisjoint(_span(one))]
