@@ -83,7 +83,7 @@ def diff(
 
     with redirect_stdout(sys.stderr):  # whatever the port prints is no part of the answer
         held, occurrence = chosen(table, question, stage, words, load)
-        if (closed := _closed(table, held, stage, load)) is not None:
+        if (closed := _closed(table, held, stage, load, seconds)) is not None:
             document, shown, failed = closed
         elif bisect:
             model_ = load(held.checkpoint, held.compute)
@@ -104,12 +104,12 @@ def _told(found: Opened) -> Shown:
     return diff_show.as_json(found), list(diff_show.lines(found)), found.diverges
 
 
-def _closed(table: Table, held: Held, stage: str, load: Any) -> Shown | None:
+def _closed(table: Table, held: Held, stage: str, load: Any, seconds: float) -> Shown | None:
     """What to show of a port that refuses its checkpoint: there is no occurrence to open."""
     try:
         load(held.checkpoint, held.compute)
     except Exception:  # whatever the port raises on the way is what there is to open
-        found = refused(table, held, stage)
+        found = refused(table, held, stage, seconds)
         if found is None:
             raise
         return _told(found)

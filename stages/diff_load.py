@@ -20,6 +20,7 @@ from .diff_sides import First
 from .frames import PARAMETER, Frame, watching
 from .judge import said
 from .likeness import key, members
+from .mend import mended
 from .origin import ABSENT, field_of, first_with
 from .shelf import Held
 from .spec import Table
@@ -29,13 +30,14 @@ Facts = dict[str, Any]
 LETTERS = 8  # of a name in the configuration, from which on it is hardly met by chance in a message
 
 
-def refused(table: Table, held: Held, stage: str) -> Opened | None:
+def refused(table: Table, held: Held, stage: str, seconds: float = 0.0) -> Opened | None:
     """Load the port's model under a log; None where it opens.
 
     Args:
         table: Whose port.
         held: The golden whose checkpoint is opened.
         stage: Which stage was asked for.
+        seconds: How long to search for an edit of the port that mends it; 0 for not at all.
     """
     cuts = doors.cuts("port", table.model)
     with watching("port/") as watch:
@@ -63,6 +65,12 @@ def refused(table: Table, held: Held, stage: str) -> Opened | None:
     elif chain:
         place, why = _blamed(Trail(watch), chain, str(raised), config)
         found.first = First(-1, site(place), path, why)
+    if seconds:
+        # Any occurrence will do: each begins with loading.
+        names = (one.name for one in table.stages if held.golden.occurrences(one.name))
+        name = next(names, stage)
+        found.searched = mended(table, held, name, held.golden.occurrences(name)[0], found.first, watch, seconds)
+        found.first = found.searched.believed(found.first)
     return found
 
 

@@ -137,7 +137,7 @@ def mark(
     at = at or caught(table, mutant, question, here)
     name, _, compute = at.case.partition("/")
     held = Shelf(table, question, here, load).take(next(case for case in table.cases if case.name == name), compute)
-    if not at.occurrence and (opened := refused(table, held, at.stage)) is not None:
+    if not at.occurrence and (opened := refused(table, held, at.stage, search)) is not None:
         return at, opened
     bench = Bench(table, held, load(held.checkpoint, compute), logs, search)
     return at, bench.open(table[at.stage], at.occurrence, free=False)
@@ -183,9 +183,11 @@ def caught(table: Table, mutant: Mutant, question: Question, here: dict[str, str
     return inherits
 
 
-def _marked(model: str, mutant: Mutant, here: dict[str, str], at: At | None, logs: Path | None) -> Marked:
+def _marked(
+    model: str, mutant: Mutant, here: dict[str, str], at: At | None, logs: Path | None, search: float
+) -> Marked:
     where = hunk(model, mutant)
-    at, opened = mark(model, mutant, here, at, logs)
+    at, opened = mark(model, mutant, here, at, logs, search)
     found = opened.first
     if found is None or found.at is None:
         return Marked(model, mutant.name, "nothing", where, "", "; ".join(opened.notes), at)
@@ -194,11 +196,21 @@ def _marked(model: str, mutant: Mutant, here: dict[str, str], at: At | None, log
 
 
 def measure(
-    asked: Sequence[tuple[str, Mutant, At | None]], logs: Path | None = None, seconds: float = SECONDS
+    asked: Sequence[tuple[str, Mutant, At | None]],
+    logs: Path | None = None,
+    seconds: float = SECONDS,
+    search: float = SEARCH,
 ) -> Iterator[Marked]:
-    """Plant each of these, open where it is caught, and say how near the mark is, as each is done."""
+    """Plant each of these, open where it is caught, and say how near the mark is, as each is done.
+
+    Args:
+        asked: Whose, which, and where it is caught, if that is known.
+        logs: Folder that keeps what the oracle did.
+        seconds: How long each may take, by the clock.
+        search: How long to look for an edit that mends it, in seconds of processor time; 0: not at all.
+    """
     here = canary.canary()
-    work = [partial(_marked, model, mutant, here, at, logs) for model, mutant, at in asked]
+    work = [partial(_marked, model, mutant, here, at, logs, search) for model, mutant, at in asked]
     for index, result in each(work, seconds, (__name__, *IMPORTS)):
         model, mutant, at = asked[index]
         if isinstance(result, Lost):

@@ -58,6 +58,10 @@ class Kinds(Parts):
         if isinstance(getattr(node, "ctx", ast.Load()), ast.Load) and self._is_value(node):
             for function, weight in self.source.wrapping(node):
                 yield self._instead(node, f"{function}({self.source.of(node)})", "a call more", weight)
+            for one in sorted(self.scope.calls):
+                if one.count(".") == 1 and one not in self.own:
+                    weight = 0.9 if one in self.scope.idle else 0.3
+                    yield self._instead(node, f"{one}({self.source.of(node)})", "a call more", weight)
 
     def _instead(self, node: ast.AST, new: str, kind: str, weight: float) -> Piece:
         start, end = self.source.span(node)
@@ -162,6 +166,10 @@ class Kinds(Parts):
         for one in self.scope.of({"bool"})[:MOST]:
             if one not in text:
                 yield f"{text}{word}{one}", "one more condition", 0.45
+        for one in self.scope.of({"int"})[:MOST]:
+            if one not in text and "." not in one:
+                yield f"{text}{word}{one} == 0", "one more condition", 0.3
+                yield f"{text}{word}{one} != 0", "one more condition", 0.2
 
     def _unary(self, node: ast.UnaryOp) -> Iterator[tuple[str, str, float]]:
         yield self._tight(node.operand), "a sign left out", 0.7

@@ -13,11 +13,17 @@ MOST = 12  # other names that are tried for one
 
 @dataclass
 class Parts:
-    """What is known of one function, and what may be done to what is made of parts in it: (text, kind, weight)."""
+    """What is known of one function, and what may be done to what is made of parts in it: (text, kind, weight).
+
+    Attributes:
+        strings: That may stand for another string.
+        own: The function's text.
+    """
 
     source: Source
     scope: Scope
     strings: tuple[str, ...] = ()
+    own: str = ""
 
     def _call(self, node: ast.Call) -> Iterator[tuple[str, str, float]]:
         function, parts = self.source.of(node.func), [*node.args, *node.keywords]

@@ -36,10 +36,12 @@ class Scope:
     Attributes:
         tags: By `name` or `name.attribute`.
         idle: Names that the function's text gives a value and never reads; parameters above all.
+        calls: What can be called of it, of the port's own classes.
     """
 
     tags: dict[str, set[str]] = field(default_factory=dict)
     idle: set[str] = field(default_factory=set)
+    calls: set[str] = field(default_factory=set)
 
     def like(self, found: str) -> list[str]:
         """What may stand for a name or attribute: of a tag that it was seen with, the idle first."""
@@ -64,6 +66,8 @@ def seen(watch: Watch | None) -> dict[tuple[str, str], Scope]:
                 continue
             for path, part in _parts(name, value, DEPTH):
                 scope.tags.setdefault(path, set()).add(tag(part))
+                if type(part).__module__.startswith("port.") and callable(part):
+                    scope.calls.add(path)
     return found
 
 
@@ -95,6 +99,16 @@ def declared(function: ast.FunctionDef) -> dict[str, set[str]]:
         if words and words <= {"bool", "int", "float", "str", "None"}:
             found[one.arg] = {"NoneType" if word == "None" else word for word in words}
     return found
+
+
+def stored(function: ast.FunctionDef) -> dict[str, int]:
+    """Names that a function gives a value, and the first line that does; a loop may come by a line again."""
+    found: dict[str, int] = {}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found[node.id] = min(found.get(node.id, node.lineno), node.lineno)
+    given = {one.arg for one in ast.walk(function) if isinstance(one, ast.arg)}
+    return {name: line for name, line in found.items() if name not in given}
 
 
 def idle(function: ast.FunctionDef) -> set[str]:

@@ -1,14 +1,16 @@
 """Small edits of one file's source: each exchanges one piece of text, as a person who ports might have written it."""
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from .edit_kinds import Kinds
-from .edit_scope import Scope, declared, idle
+from .edit_scope import Scope, declared, idle, stored
 from .edit_text import Piece, Source
 
+WORD = re.compile(r"\w+")
 SHOWN = 70  # letters of a piece of source that are shown
 
 
@@ -71,14 +73,18 @@ def edits(
         strings: That may stand for another string.
     """
     for path, outer, function in _functions(source.tree.body, ""):
-        scope = scopes.get((source.file, path)) or Scope(declared(function))
+        # A method that was put in place by itself is not called after its class.
+        seen = scopes.get((source.file, path)) or scopes.get((source.file, function.name))
+        scope = seen or Scope(declared(function))
         scope.idle = idle(function) | {one for one in scope.tags if one.startswith("self.") and _unread(one, source)}
-        kinds = Kinds(source, scope, strings)
+        kinds, first = Kinds(source, scope, strings, source.of(function)), stored(function)
         ran = [one for one in _statements(function.body) if not lines.isdisjoint(_span(one))]
         for statement in ran:
+            late = {name for name, line in first.items() if line > (statement.end_lineno or statement.lineno)}
             for part in (statement, *_head(statement)):
                 for piece in kinds.pieces(part):
-                    yield _edit(source, outer, piece, statement)
+                    if late.isdisjoint(WORD.findall(piece.new)):
+                        yield _edit(source, outer, piece, statement)
         for default in _defaults(function) if ran else ():
             for piece in kinds.pieces(default):
                 yield _edit(source, outer, piece, function, imported=True)

@@ -29,7 +29,7 @@ from .shelf import Held, differing_fields
 from .spec import Table
 
 SECONDS = 20.0  # of processor time that a search takes if nobody says otherwise
-PATIENCE = 5  # times as long by the clock, where other things run here
+PATIENCE = 4  # times as long by the clock, where other things run here
 LOOKING = 0.25  # share of the time for what passes and what does not, before any edit is tried
 VERIFYING = 0.25  # share of it for the occurrences that one edit is held to
 EACH = 3.0  # seconds that a run may take at most, of the port as it is

@@ -13,6 +13,7 @@ from .errors import HarnessError
 from .mend_child import Check
 from .places import ROOT
 
+FRESH = 250  # questions after which another process is started: edits may write where they should not
 START = 60.0  # seconds in which the process has to come up
 PATIENCE, SLACK = 4, 5.0  # so many times the seconds that a question may take, and some more, and it counts as stuck
 
@@ -30,6 +31,7 @@ class Runner:
     model: str
     texts: dict[str, str]
     deaths: int = 0
+    _asked: int = 0
     _ended: float = 0.0
     _child_used: float = 0.0
     _began: float = field(default_factory=time.process_time)
@@ -58,10 +60,16 @@ class Runner:
     def held(self, edit: dict[str, Any], checks: list[Check], seconds: float) -> tuple[int, str]:
         """How many of these pass with an edit, up to the first that does not, and what is wrong with that."""
         asked = {"do": "try", "checks": [asdict(one) for one in checks], "seconds": seconds, **edit}
-        answer = self._ask(asked, seconds * (len(checks) + 1))
+        # Where it dies, an edit before may have written where it should not: this one is asked about once more.
+        answer = self._ask(asked, seconds * (len(checks) + 1)) or self._ask(asked, seconds * (len(checks) + 1))
         return (answer["passed"], answer["why"]) if answer else (0, "the process died")
 
     def _ask(self, asked: dict[str, Any], seconds: float) -> dict[str, Any] | None:
+        self._asked += 1
+        if self._asked % FRESH == 0:
+            self._ended += self._child_used
+            self._child_used = 0.0
+            self._end()
         child = self._child or self._start()
         assert child.stdin is not None
         try:
@@ -74,7 +82,7 @@ class Runner:
         except BrokenPipeError:
             pass  # it died: that is the answer
         self._end()
-        self._ended += self._child_used + seconds
+        self._ended += self._child_used
         self._child_used = 0.0
         self.deaths += 1
         return None

@@ -72,7 +72,7 @@ def test_edited_code_can_do_no_harm(checks):
         assert runner.deaths == 0
         dies = edit(hidden, f"    __import__('os')._exit(3)\n{hidden}")
         assert runner.held(dies, checks, 2.0) == (0, "the process died")
-        assert runner.deaths == 1
+        assert runner.deaths == 2  # an edit before might have been to blame, so it was asked twice
         assert runner.held(same, checks, 2.0) == (len(checks), "")
         assert runner.used > 0
     assert digest() == before
