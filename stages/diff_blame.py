@@ -4,6 +4,7 @@ import re
 from contextlib import suppress
 from typing import Any
 
+from .branches import skipped
 from .diff_sides import Sides, named_line, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
@@ -127,6 +128,12 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
     place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, wanted, meant=sides.used_alike(mine.digest))
     if mine.op < 0 and place[:2] == (op.frame, op.sites[-1].line):
         return caller(sides.port, i)  # a weight: whose matrix or norm it is, is said where that is called
+    if place[0] is op.frame:
+        names = [
+            path[0] for path, one, _ in trail.names(op.frame, op.sites[-1].line, op.when) if trail.key(one) == wrong
+        ]
+        if names and (asked := skipped(place, op.sites[-1].line, names[0])) is not None:
+            return asked
     return site(place)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,35 @@ def otherwise(sides: Sides, stage: Stage, oracle: Trace, port: Trace) -> First |
                 said = "nothing of that name" if wanted is ABSENT else json.dumps(wanted)
                 why = f"{'.'.join(path)} becomes {json.dumps(value)} here, where the oracle has {said}"
                 return First(step_at(sides, site(at)), site(at), (site(at),), why)
+        for path in (one for one in theirs if one not in mine):
+            if (found := lost_at(trail, path, mine)) is not None:
+                (at, name), said = found, ".".join(path)
+                why = f"{said} is lost here: what the others of {name} are in lacks it"
+                return First(step_at(sides, site(at)), site(at), (site(at),), why)
     return None
+
+
+def lost_at(trail: Trail, path: tuple[str, ...], mine: Fields) -> tuple[Place, str] | None:
+    """Where a field was left out: the first that has all of its brothers and lacks what something before had."""
+    for n in range(len(path) - 1, 0, -1):
+        brothers = {one[n] for one in mine if one[:n] == path[:n] and len(one) == n + 1}
+        names = [".".join(path[n:m]) for m in range(n + 1, len(path) + 1)]
+        if not brothers:
+            continue
+
+        had = (one for one in names if first_with(trail, partial(_has, brothers, one)) is not None)
+        name = next(had, None)
+        if name is not None and (at := first_with(trail, partial(_lacks, brothers, name))) is not None:
+            return at, ".".join(path[:n])
+    return None
+
+
+def _has(brothers: set[str], name: str, owner: Any) -> bool:
+    return isinstance(owner, dict) and brothers <= owner.keys() and name in owner
+
+
+def _lacks(brothers: set[str], name: str, owner: Any) -> bool:
+    return isinstance(owner, dict) and brothers <= owner.keys() and name not in owner
 
 
 def field_at(trail: Trail, name: str, value: Any, brothers: set[str]) -> Place | None:

@@ -34,10 +34,12 @@ def never_read(sides: Sides) -> First | None:
         above = frame.parent.returns
         if not above or trail.key(above[-1][2]) != found:
             places[Site(frame.parent.file, frame.asked, frame.parent.code.co_name)] += 1
-    if not places or 2 * len(had) < len(wanted) or had == wanted:
+    if not places or 2 * len(had) < len(wanted):
         return None
     at = places.most_common(1)[0][0]
     why = f"{len(wanted - had)} of {len(wanted)} arrays that the oracle reads never come here, where the others do"
+    if had == wanted:
+        why = "all that the oracle reads comes here, and ends up somewhere else"
     return First(-1, at, (at,), why)
 
 

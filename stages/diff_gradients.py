@@ -30,7 +30,9 @@ def cut_at(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None
     if not wrong or len(wrong) < len(outs):
         return None
     used = {name: list(_uses(sides, found)) for name, found in wrong.items()}
-    name = max(used, key=lambda one: min(used[one], default=-1))
+    # Where it is wrong of all there are, it is wrong before it comes to any: at the last use of all.
+    nearest = max if len(wrong) == len(parameters) else min
+    name = max(used, key=lambda one: nearest(used[one], default=-1))
     if not used[name]:
         return None
     why = f"{name} is the last in use of {len(wrong)} whose gradient is wrong, and all values are right"
@@ -45,7 +47,7 @@ def cut_at(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None
         stopped = [at for form, found, at in sides.port.forms if form == "stop_gradient" and found == ops[i].digest]
         if stopped:
             return First(number_of(sides, i), stopped[-1], ops[i].sites, why)
-    i = min(used[name])
+    i = nearest(used[name])
     return First(number_of(sides, i), caller(sides.port, i), ops[i].sites, why)
 
 

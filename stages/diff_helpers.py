@@ -14,7 +14,7 @@ import numpy as np
 from .branches import decided
 from .diff_calls import Given, around, called_with, function_of, given, helper, value_of
 from .diff_sides import First, Sides, hard_to_meet, last_of, number_of, trail_of
-from .diff_twins import wrong_inside
+from .diff_twins import confirmed, wrong_inside
 from .frames import Frame
 from .gates import Tensor
 from .likeness import NOTHING, evaluated, is_array
@@ -72,7 +72,16 @@ def helped(sides: Sides, i: int) -> First | None:
                 break
             elif (inside := wrong_inside(sides, i, frame)) is not None:
                 return inside
+            elif _fed(sides, frame) and confirmed(frame) and not _right(sides, frame):
+                at = Site(frame.parent.file, frame.asked, frame.parent.code.co_name)
+                why = f"{frame.code.co_name} does what its twin does, and the oracle has nothing like it here"
+                return First(number_of(sides, i), at, sides.port.ops[i].sites, why)
     return found
+
+
+def _fed(sides: Sides, frame: Frame) -> bool:
+    """Whether all that a call was given is the oracle's."""
+    return all(_known(sides, evaluated(one)) for one in given(frame).values() if is_array(one))
 
 
 def _crossed(frame: Frame) -> bool:
@@ -96,7 +105,7 @@ def _mended(sides: Sides, i: int, frame: Frame) -> First | None:
     for change, instead in _changes(sides, args):
         value = called_with(called, instead)
         if value is not None and hard_to_meet(value) and sides.digest(value) in wanted:
-            at = _chose(trail, asked, args, change) or site(asked)
+            at = _chose(sides, trail, asked, args, change) or site(asked)
             why = f"{frame.code.co_name} gives the oracle's value {change.said}"
             return First(number_of(sides, i), at, sides.port.ops[i].sites, why)
     return None
@@ -141,7 +150,7 @@ def _plain(frame: Frame) -> list[Any]:
     return [one if isinstance(one, (int, float, str)) else id(one) for one in values]
 
 
-def _chose(trail: Trail, asked: Place, args: Given, change: _Change) -> Site | None:
+def _chose(sides: Sides, trail: Trail, asked: Place, args: Given, change: _Change) -> Site | None:
     """Where a caller chose the argument that is wrong."""
     if not change.name:
         return site(asked)
@@ -149,7 +158,9 @@ def _chose(trail: Trail, asked: Place, args: Given, change: _Change) -> Site | N
         way = [place for place in trail.way(*asked, NOTHING) if not place[0].file.endswith(DOORS)]
         return decided(way[-1]) if way else None
     right = NOTHING if change.value is None else trail.key(change.value)
-    return site(trail.handed(*asked, trail.key(args[change.name]) or "", right, meant=False))
+    # What the oracle uses too, for something else, is right where it was made.
+    meant = sides.used_alike(sides.digest(evaluated(args[change.name])))
+    return site(trail.handed(*asked, trail.key(args[change.name]) or "", right, meant=meant))
 
 
 def _again(called: Callable[..., Any], args: Given, frame: Frame) -> bool:
@@ -172,19 +183,18 @@ def _changes(sides: Sides, args: Given) -> Iterator[tuple[_Change, Given]]:
 
 
 def _instead(sides: Sides, args: Given) -> Iterator[tuple[str, Tensor, Given]]:
-    """An argument at a time, taken from an operation of the oracle's that has another of them."""
+    """An argument at a time: from an operation of the oracle's that has another of them, or of its values."""
     import mlx.core as mx  # noqa: PLC0415 -- looking at a table needs no framework
 
     mine = {sides.digest(evaluated(value)) for value in args.values() if is_array(value)}
-    tried: set[str] = set()
-    for op in sides.oracle.ops:
-        if not mine & {one.digest for one in op.operands}:
-            continue
-        for operand in op.operands:
-            value = sides.value(operand)
-            if value is None or operand.digest in mine | tried:
-                continue
-            tried.add(operand.digest)
-            for name, held in args.items():
-                if held is None or (is_array(held) and held.shape == value.shape):
+    beside = [op for op in sides.oracle.ops if mine & {one.digest for one in op.operands}]
+    operands = {one.digest: sides.value(one) for op in beside for one in op.operands}
+    values = {one: value for one, value in operands.items() if value is not None}
+    # And what it has that the port has not, in the form of an argument.
+    had = {op.digest for op in sides.port.ops}
+    made = {op.digest: op.out for op in sides.oracle.ops if op.digest not in had and op.digest not in values}
+    for lacking, found in ((False, values), (True, made)):
+        for one, value in found.items():
+            for name, held in args.items() if one not in mine else ():
+                if (held is None and not lacking) or (is_array(held) and held.shape == value.shape):
                     yield name, value, {**args, name: mx.array(value)}

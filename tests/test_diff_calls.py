@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mlx import nn
 
-from stages.branches import decided
+from stages.branches import decided, skipped
 from stages.demands import demanded_at
 from stages.diff_align import align
 from stages.diff_calls import given, helper, value_of
@@ -159,6 +159,18 @@ def test_flags_are_told_from_what_asked_for_them():
     assert decided((low, 4, watch.number)).line == 4
 
 
+def test_a_question_that_skipped_an_assignment_is_told():
+    made = built("def f(x, top):\n    y = x\n    if top:\n        y = x + top\n    return y * 2\n")
+    with watching("port/") as watch:
+        made.f(5, 0)
+        made.f(5, 1)
+    without, with_it = watch.frames
+    asked = skipped((without, 2, watch.number), 5, "y")
+    assert asked is not None
+    assert asked.line == 3
+    assert skipped((with_it, 4, watch.number), 5, "y") is None
+
+
 class Net(nn.Module):
     """Two layers, whose first may be held fast."""
 
@@ -181,7 +193,11 @@ def forward(net, x):
 
 @pytest.mark.parametrize(
     ("a", "b", "line"),
-    [("mx.stop_gradient(net.a(x))", "net.b(h)", 3), ("net.a(x)", "mx.stop_gradient(net.b(h))", 4)],
+    [
+        ("mx.stop_gradient(net.a(x))", "net.b(h)", 3),
+        ("net.a(x)", "mx.stop_gradient(net.b(h))", 4),
+        ("net.a(x)", "net.b(h)\n    y = 2 * y - mx.stop_gradient(y)", 5),
+    ],
 )
 def test_a_derivative_that_is_cut_is_marked_where_it_is(a, b, line):
     x = mx.array(RNG.normal(size=(3, 6)).astype(np.float32))
