@@ -20,10 +20,13 @@ CONSTRUCTORS = {"__init__", "__post_init__", "__new__"}
 PRODUCT = ("model", "generate")  # what a user of a port calls
 OPENING = {f"diff_{part}" for part in ("align", "bisect", "cli", "far", "first", "record", "show", "shrink")}
 OPENING |= {"diff", "oplog", "oplog_child", "loose"}
+MENDING = {f"edit_{part}" for part in ("kinds", "parts", "scope", "statements", "tables", "text")}
+MENDING |= {"edited", "edits", "mend", "mend_child", "mend_found", "mend_queue", "mend_runner"}
 PLANTING = {"forked", "mutate", "mutate_cli", "planted", "ratchet"}
 SHOWING = (
     {"asked", "cli", "view", "dump", "errors", "regate", "told", "trajectory", "progress", "__init__"}
     | OPENING
+    | MENDING
     | PLANTING
 )
 

@@ -48,7 +48,7 @@ class Kinds(Parts):
         made: dict[type[ast.expr], Callable[..., Iterator[tuple[str, str, float]]]] = {
             ast.Compare: self._compare, ast.BoolOp: self._bool, ast.UnaryOp: self._unary, ast.BinOp: self._binary,
             ast.IfExp: self._either, ast.Constant: self._constant, ast.Name: self._name,
-            ast.Attribute: self._attribute, ast.Call: self._call, ast.Subscript: self._subscript,
+            ast.Attribute: self._attribute, ast.Call: self._called, ast.Subscript: self._subscript,
             ast.Tuple: self._several, ast.List: self._several, ast.Dict: self._entries,
         }  # fmt: skip
         for new, kind, weight in made[type(node)](node) if type(node) in made else ():
@@ -272,6 +272,10 @@ class Kinds(Parts):
                     elif hasattr(math, one) and "math" in self.source.read:
                         yield f"math.{one}", "another of its kind", 0.6
 
+    def _called(self, node: ast.Call) -> Iterator[tuple[str, str, float]]:
+        yield from self._call(node)
+        yield from self._more(node)
+
     def _more(self, node: ast.expr) -> Iterator[tuple[str, str, float]]:
         """One step more or less of a whole number; something with what is idle."""
         text = self._tight(node)
@@ -284,7 +288,7 @@ class Kinds(Parts):
         for one in sorted(self.scope.idle):
             tags = self.scope.tags.get(one, set())
             if any(part.startswith("array") for part in tags) and numeric(mine):
-                for sign in ("+", "*", "&", "|", "-", "/"):
+                for sign in ("*", "+", "&", "|", "-", "/"):
                     yield f"{text} {sign} {one}", "one operand more", 0.9 if mine & tags else 0.5
             elif tags & {"int", "float"} and mine & {"int", "float"}:
                 for sign in ("+", "-", "*", "/"):

@@ -75,7 +75,8 @@ class Parts:
         if not isinstance(node.ctx, ast.Load) or not 1 <= len(node.elts) <= 6:
             return
         texts = [self.source.of(one) for one in node.elts]
-        bare = isinstance(self.source.parents.get(node), ast.Subscript)
+        above = self.source.parents.get(node)
+        bare = isinstance(above, ast.Subscript) and above.slice is node
         opening, closing = ("[", "]") if isinstance(node, ast.List) else ("", "") if bare else ("(", ")")
         for one in sorted(self.scope.idle):
             star = "*" if self.scope.tags.get(one, set()) & {"tuple", "list", "set", "frozenset"} else ""

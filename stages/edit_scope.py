@@ -2,10 +2,11 @@
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, cast
 
 from .frames import Watch
 
@@ -66,8 +67,11 @@ def seen(watch: Watch | None) -> dict[tuple[str, str], Scope]:
                 continue
             for path, part in _parts(name, value, DEPTH):
                 scope.tags.setdefault(path, set()).add(tag(part))
-                if type(part).__module__.startswith("port.") and callable(part):
-                    scope.calls.add(path)
+                if type(part).__module__.startswith("port."):
+                    if callable(part):
+                        scope.calls.add(path)
+                    for array in _arrays(cast("Hashable", type(part))):
+                        scope.tags.setdefault(f"{path}.{array}", set()).add("array")
     return found
 
 
@@ -87,7 +91,7 @@ def _parts(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     if depth > 0 and type(value).__module__.startswith("port."):
         slots = (name for name in getattr(type(value), "__slots__", ()) if hasattr(value, name))
         for name in dict.fromkeys((*getattr(value, "__dict__", {}), *slots)):
-            if not name.startswith("__"):
+            if not name.startswith("_") or path == "self":
                 yield from _parts(f"{path}.{name}", getattr(value, name), depth - 1)
 
 
@@ -99,6 +103,13 @@ def declared(function: ast.FunctionDef) -> dict[str, set[str]]:
         if words and words <= {"bool", "int", "float", "str", "None"}:
             found[one.arg] = {"NoneType" if word == "None" else word for word in words}
     return found
+
+
+@cache
+def _arrays(cls: Hashable) -> tuple[str, ...]:
+    """Properties of a class that are declared to be arrays; asking for one might read a file."""
+    found = [(name, one.fget) for name, one in vars(cls).items() if isinstance(one, property)]
+    return tuple(name for name, get in found if "array" in str(getattr(get, "__annotations__", {}).get("return", "")))
 
 
 def stored(function: ast.FunctionDef) -> dict[str, int]:

@@ -200,8 +200,8 @@ class Source:
                     last = one.rpartition(".")[2]
                     if last == parameter or last.partition("_")[0] == parameter.partition("_")[0]:
                         yield f"{parameter}={one}", 0.9 if last == parameter else 0.5
-                for one in sorted(scope.idle):
-                    yield f"{parameter}={one}", 0.9
+                for one in sorted(one for one in scope.idle if "." not in one):
+                    yield f"{parameter}={one}", 0.7
                 yield f"{parameter}=True", 0.3
 
     def _gives_alike(self, one: str, other: str) -> bool:

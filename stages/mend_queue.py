@@ -14,7 +14,7 @@ from .opsites import Site
 
 Line = tuple[str, int]
 DOORS = ("cuts.py", "taps.py", "borders.py", "record.py", "observe.py")  # of the port, where it meets the harness
-AGAIN, ALSO = 0.3, 0.04  # how much less an edit is worth for each before it, of its line and kind, and of its line
+AGAIN, ALSO = 0.3, 0.04  # how much less an edit is worth for each before it, of its place and kind, and of its line
 CHANCE = 0.25  # how much an occurrence of the stage that passes speaks for a line
 LINES = 160  # the most suspicious of which edits are made
 NEARBY = 8  # lines around the marked one that are among them
@@ -88,12 +88,12 @@ def queue(
 
 
 def spread(found: Iterable[tuple[Edit, float]], first: Line | None) -> list[tuple[Edit, float]]:
-    """By score, the likeliest first, one line and one kind of mistake not many times in a row; one line before all."""
+    """By score, the likeliest first, one place and one kind of mistake not many times in a row; one line before all."""
     kinds: Counter[tuple[str, int, str]] = Counter()
     lines: Counter[Line] = Counter()
     ordered = []
     for edit, score in sorted(found, key=lambda pair: -pair[1]):
-        here, kind = (edit.file, edit.line), (edit.file, edit.line, edit.kind)
+        here, kind = (edit.file, edit.line), (edit.file, edit.start, edit.kind)
         ordered.append((edit, score / (1 + AGAIN * kinds[kind] + ALSO * lines[here])))
         kinds[kind] += 1
         lines[here] += 1

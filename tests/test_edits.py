@@ -105,6 +105,12 @@ def test_what_is_idle_comes_first():
     assert any("x * mask" in text for text in found)
 
 
+def test_what_is_idle_may_have_been_a_member():
+    scope = Scope({"history": {"tuple"}, "last": {"array 2 int"}})
+    found = made("def f(history, last):\n    return (last,)[-2:]\n", scope=scope)
+    assert any("return (*history, last)[-2:]" in text for text in found)
+
+
 def test_an_argument_is_handed_on_by_its_name():
     text = "def g(x, mask=None):\n    return x\n\n\ndef f(x, mask):\n    return g(x)\n"
     found = made(text, scope=Scope({"x": {"array 2 float"}, "mask": {"array 2 bool"}}))
