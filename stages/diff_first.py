@@ -3,6 +3,7 @@
 from .diff_blame import caller, gave_at, handed_at, told_at, unmasked_at, withheld_at
 from .diff_given import given_out, never_read
 from .diff_sides import First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
+from .diff_window import alone, decided, parted
 from .gates import Tensor
 from .oplog import Operand, OpLog, digest
 
@@ -16,6 +17,15 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
         sides: The logs.
         outs: (the oracle's, the port's) of each output that differs.
     """
+    if (gap := parted(sides, outs)) is not None:
+        if alone(sides, gap) and (found := decided(sides, gap)) is not None:
+            return found
+        if gap.port:
+            return _explained(sides, gap.port[0])
+    return _backwards(sides, outs)
+
+
+def _backwards(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
     ops = sides.port.ops
     ends = {name: last_of(ops, sides.digest(mine)) if hard_to_meet(mine) else None for name, (_, mine) in outs.items()}
     roots = [i for i in ends.values() if i is not None]

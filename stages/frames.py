@@ -16,6 +16,7 @@ from .places import ROOT
 
 PARAMETER = 0  # the line of a name that a caller gave
 ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+BLOCKS = ("POP_JUMP", "FOR_ITER", "BEFORE_WITH", "JUMP_IF")  # belong to a statement, where they begin with its line
 NAMES = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF"})
 
 
@@ -45,6 +46,8 @@ class Frame:
         asked: The line of the parent that it was called from.
         began: When.
         writes: Its names, in order.
+        lines: (when, line) of every line that began.
+        raised: (when, line) of the last exception that came by.
         returns: (when, line, value) of what it gave; a generator gives several.
     """
 
@@ -56,6 +59,8 @@ class Frame:
     line: int = 0
     writes: list[Write] = field(default_factory=list)
     returns: list[tuple[int, int, Any]] = field(default_factory=list)
+    lines: list[tuple[int, int]] = field(default_factory=list)
+    raised: tuple[int, int] | None = None
     children: list["Frame"] = field(default_factory=list)
     held: dict[str, Any] = field(default_factory=dict)
 
@@ -117,10 +122,13 @@ class Watch:
             if owner is not None:
                 value = getattr(owner, name, None)
                 known = self.stores.setdefault((id(owner), name), [])
-                if not known or known[-1][1].value is not value:
-                    known.append((mine, Write(self.number, mine.line, name, value)))
-                    self._kept.append(owner)
-        if event == "return":
+                known.append((mine, Write(self.number, mine.line, name, value)))
+                self._kept.append(owner)
+        if event == "line":
+            mine.lines.append((self.number, frame.f_lineno or mine.line))
+        elif event == "exception":
+            mine.raised = (self.number, frame.f_lineno or mine.line)
+        elif event == "return":
             mine.returns.append((self.number, frame.f_lineno or mine.line, given))
         mine.line = frame.f_lineno or mine.line
         return self._went
@@ -153,9 +161,7 @@ def watching(*folders: str) -> Iterator[Watch]:
 @cache
 def spans(code: CodeType) -> dict[int, tuple[int, int]]:
     """The first and last line of the expression that a line stands in, by line."""
-    ranges = sorted(
-        {(a, b) for a, b, _, _ in code.co_positions() if a and b and a >= code.co_firstlineno and b - a < 40}
-    )
+    ranges = sorted({(a, b) for a, b in _expressions(code) if a >= code.co_firstlineno and b - a < 40})
     merged: list[list[int]] = []
     for first, last in ranges:
         if merged and first <= merged[-1][1]:
@@ -163,6 +169,23 @@ def spans(code: CodeType) -> dict[int, tuple[int, int]]:
         else:
             merged.append([first, last])
     return {line: (first, last) for first, last in merged for line in range(first, last + 1)}
+
+
+def _expressions(code: CodeType) -> Iterator[tuple[int, int]]:
+    """First and last lines of what an instruction belongs to, without statements that have others in them."""
+    listed = [(one, one.positions) for one in dis.get_instructions(code) if one.positions]
+    margins: dict[int, int] = {}
+    for _, at in listed:
+        if at.lineno and at.col_offset is not None:
+            margins[at.lineno] = min(margins.get(at.lineno, at.col_offset), at.col_offset)
+    blocks = {
+        (at.lineno, at.end_lineno)
+        for one, at in listed
+        if one.opname.startswith(BLOCKS) and at.lineno and at.col_offset == margins.get(at.lineno)
+    }
+    for _, at in listed:
+        if at.lineno and at.end_lineno:
+            yield at.lineno, at.lineno if (at.lineno, at.end_lineno) in blocks else at.end_lineno
 
 
 @cache
