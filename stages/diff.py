@@ -156,7 +156,7 @@ class Bench:
             if (name in found.failing if near else given[name].tobytes() != outs[name].tobytes())
         }
         if wrong or found.raised:
-            found.first = first(both, wrong)
+            found.first = first(both, wrong, raised=found.raised)
 
     def _free(self, found: Opened, stage: Stage, record: Record) -> None:
         config = json.loads((self.held.checkpoint / "config.json").read_text())

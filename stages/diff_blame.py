@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from .diff_sides import Sides, named_line, trail_of
+from .diff_choice import chosen, counted
 from .frames import Frame
 from .likeness import NOTHING, key
 from .oplog import Op, Operand, OpLog
@@ -30,6 +31,9 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
     mine, theirs = (set(re.findall(NUMBER, " ".join(one))) for one in (told, asked or set()))
     for value in op.told:
         if isinstance(value, (int, float, str)) and (repr(value) in mine - theirs or f"'{value}'" in " ".join(told)):
+            whole = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and bool(theirs))
+            if asked is not None and whole and (found := counted(trail, op, value)) is not None and not found.door:
+                return found.site
             start: Place = (op.frame, op.sites[-1].line, op.when)
             ways = [trail.way(*start, key(one) or "") for one in _signed(value)]
             return outside(_strange(sides, trail, max(ways, key=len)))
@@ -58,6 +62,12 @@ def _number_key(text: str) -> str | None:
     with suppress(ValueError):
         return key(float(text))
     return None
+
+
+def seeded_at(sides: Sides, i: int) -> Site | None:
+    """Where the generator that an operation draws from was seeded last, if it was more than once."""
+    seeds = [at for name, count, at in sides.port.forms if name == "seed" and int(count) <= i]
+    return seeds[-1] if len(seeds) > 1 else None
 
 
 def withheld_at(sides: Sides, i: int) -> Site | None:
@@ -105,6 +115,9 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
     if value is None:
         return caller(sides.port, i)
     wrong, wanted = trail.key(value) or "", None if right is None else trail.key(right)
+    at_hand = right is not None and like.digest in {one.digest for one in sides.port.ops[:i]}
+    if at_hand and wanted is not None and (site_of := chosen(trail, op, None if mine.op < 0 else sides.port.ops[mine.op].frame, wrong, wanted)) is not None:
+        return site_of
     place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, wanted, meant=sides.used_alike(mine.digest))
     if mine.op < 0 and place[:2] == (op.frame, op.sites[-1].line):
         return caller(sides.port, i)  # a weight: whose matrix or norm it is, is said where that is called

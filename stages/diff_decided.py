@@ -14,6 +14,8 @@ from .whence import Trail
 FAR = 12  # statements that a decision is followed back through
 MANY = 400  # statements looked at
 NEVER = 1 << 60
+LINES = 500  # of one call that are looked at
+ENOUGH = 30  # suspects
 
 
 @dataclass
@@ -37,10 +39,10 @@ class Window:
         found: dict[tuple[int, int], Spot] = {}
         for frame in self.frames:
             begin = bisect_right(frame.lines, (self.since, NEVER))
-            for number, _ in frame.lines[max(begin - 1, 0) :]:
+            for number, _ in frame.lines[max(begin - 1, 0) : begin + LINES]:
                 if number > self.until:
                     break
-                one = spot(frame, number)
+                one = spot(frame, number, whole=True)
                 if not one.door and one.end >= self.since:
                     found[id(frame), one.start] = one
         return sorted(found.values(), key=lambda one: -one.start)
@@ -94,7 +96,7 @@ def suspects(window: Window, *, more: bool) -> list[Spot]:
     if not more:
         found += [_or_condition(window, one) for one in ran if _constant(one)]
     for one in ran:
-        if one.first in deciding(one.frame.code):
+        if len(found) < ENOUGH and one.first in deciding(one.frame.code):
             found += _led(window, one)
     return list(dict.fromkeys(found))
 

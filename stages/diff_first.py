@@ -1,28 +1,47 @@
 """The first operation that introduces an error: found backwards from the outputs, explained by its operands."""
 
-from .diff_blame import caller, gave_at, handed_at, told_at, unmasked_at, withheld_at
+from .diff_blame import caller, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
 from .diff_given import given_out, never_read
 from .diff_sides import First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
-from .diff_window import alone, decided, parted
+from .diff_window import alone, decided, parted, stopped_at
 from .gates import Tensor
 from .oplog import Operand, OpLog, digest
 
 STRONG = 3  # weight of an operation that both sides have, in one shape and dtype
 
 
-def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
+def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool = False) -> First | None:
     """The first operation that introduces an error which reaches an output; None where no operation does.
 
     Args:
         sides: The logs.
         outs: (the oracle's, the port's) of each output that differs.
+        raised: Whether the port gave none, but raised.
     """
-    if (gap := parted(sides, outs)) is not None:
+    gap = parted(sides, outs)
+    if (gap is None or not gap.port or gap.idle) and (sites := stopped_at(sides, raised=raised)):
+        return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here")
+    if gap is not None:
         if alone(sides, gap) and (found := decided(sides, gap)) is not None:
             return found
         if gap.port:
-            return _explained(sides, gap.port[0])
+            return _explained(sides, _fed_otherwise(sides, gap.port))
     return _backwards(sides, outs)
+
+
+def _fed_otherwise(sides: Sides, ops: tuple[int, ...]) -> int:
+    """The first of these; of a row of numbers, made otherwise, that is used otherwise too, rather its use."""
+    first, port = ops[0], sides.port.ops
+    if port[first].operands:
+        return first
+    for i in ops[1:]:
+        mate = sides.mates.get(i)
+        if any(one.op == first for one in port[i].operands) and mate is not None:
+            theirs = sides.oracle.ops[mate]
+            if port[i].name == theirs.name and _told(port[i].fixed) != _told(theirs.fixed):
+                return i
+            break
+    return first
 
 
 def _backwards(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
@@ -116,6 +135,8 @@ def _explained(sides: Sides, i: int) -> First:
         why = f"{op.name}, given something else: {'; '.join(parts)}"
     else:
         why = f"{op.name} of the same arrays gives something else"
+        if not op.operands and op.fixed == theirs.fixed and (seed := seeded_at(sides, i)) is not None:
+            return First(number_of(sides, i), seed, op.sites, f"{why}: the generator is seeded here")
     told, asked = _told(op.fixed), _told(theirs.fixed)
     if told != asked and not (again is not None and sides.digest(again) == theirs.digest):
         why += f"; told ({', '.join(sorted(told - asked))}), the oracle's ({', '.join(sorted(asked - told))})"

@@ -8,6 +8,7 @@ from functools import cached_property
 from .diff_sides import Sides, hard_to_meet
 from .gates import FLOATS
 from .oplog import Op
+from .whence import DOORS
 
 # What writes to a part of an array: what is wrong in it later says nothing of how it was before.
 BUFFERS = frozenset({"setitem", "slice_update", "put_along_axis"})
@@ -24,12 +25,14 @@ class Gap:
         oracle: The reverse.
         before: The port's operation at the first moment; None: there is none.
         after: That at the second; None: they never are alike again.
+        idle: Whether nothing that the port does there is looked at by anybody.
     """
 
     port: tuple[int, ...]
     oracle: tuple[int, ...]
     before: int | None
     after: int | None
+    idle: bool = False
 
 
 @dataclass
@@ -80,28 +83,44 @@ class Order:
         """The same of the oracle's, of those that are fed by something that the port has."""
         ours, ops = self.sides.port.ops, self.sides.oracle.ops
         have = {op.digest for op in ours} | self.sides.port.leaves.keys()
+        told = {op.digest for op in ours if hard_to_meet(op.out)}
+        told |= {found for found, tensor in self.sides.port.leaves.items() if hard_to_meet(tensor)}
         paired = {j for i, j in self.sides.mates.items() if ours[i].digest == ops[j].digest}
         lasting = _lasting(ops, lambda j: j in paired or (ops[j].digest in have and hard_to_meet(ops[j].out)), self._read)
-        return [j for j in lasting if any(one.digest in have and max(one.shape, default=1) > 1 for one in ops[j].operands)]
+        lasting = [j for j in lasting if not (ops[j].sites and ops[j].sites[-1].file.endswith(DOORS))]
+        fed = [j for j in lasting if any(one.digest in told or (one.digest in have and max(one.shape, default=1) > 1) for one in ops[j].operands)]
+        return fed or [j for j in lasting if ops[j].out.size > 1 and any(one.op >= 0 for one in ops[j].operands)]
 
     def gap(self, *, strictly: bool = True) -> Gap | None:
         """The first gap in which one side has something that the other has not; None where there is none."""
         ours, theirs = self.port(strictly=strictly), self.oracle()
-        a = b = 0
         before: int | None = None
         for i, j in [*self.anchors, (len(self.sides.port.ops), len(self.sides.oracle.ops))]:
-            here = tuple(one for one in ours[a:] if one < i)
-            there = tuple(one for one in theirs[b:] if one < j)
-            if here or there:
-                return Gap(here, there, before, i if i < len(self.sides.port.ops) else None)
-            a, b, before = a + len(here), b + len(there), i
+            if (ours and ours[0] < i) or (theirs and theirs[0] < j):
+                here, there = ours[: bisect_left(ours, i)], theirs[: bisect_left(theirs, j)]
+                return Gap(tuple(here), tuple(there), before, i if i < len(self.sides.port.ops) else None, not strictly)
+            before = i
         return None
+
+    def extra(self) -> Gap | None:
+        """The first that the port has and the oracle has not, whatever the oracle has before."""
+        ours = self.port()
+        if not ours:
+            return None
+        at = bisect_left(self.anchors, (ours[0], -1))
+        after = self.anchors[at][0] if at < len(self.anchors) else None
+        return Gap((ours[0],), (), self.anchors[at - 1][0] if at else None, after)
 
     def _read(self, op: Op) -> bool:
         """Whether what nothing else took may matter: an output, or what Python may have looked at."""
-        if op.digest in self.wanted or (op.out.dtype == bool and op.out.size):
-            return True
+        if op.digest in self.wanted or op.out.dtype == bool:
+            return bool(op.out.size)
         return op.out.size > 1 and op.out.dtype not in FLOATS
+
+
+def _tells(made: Op, of_it: Op) -> bool:
+    """Whether what was made of something says that it was right: rows of numbers that sort alike need not be alike."""
+    return hard_to_meet(of_it.out) and (of_it.out.dtype in FLOATS or made.out.dtype not in FLOATS)
 
 
 def _some(op: Op) -> bool:
@@ -119,9 +138,8 @@ def _lasting(ops: list[Op], good: Callable[[int], bool], read: Callable[[Op], bo
     for i in range(len(ops) - 1, -1, -1):
         if good(i):
             continue
-        # Two rows of numbers that are decided alike are not alike.
-        loose, uses = ops[i].out.dtype in FLOATS, taken.get(i, [])
-        left = [one for one in uses if not (loose and good(one) and ops[one].out.dtype not in FLOATS)]
+        uses = taken.get(i, [])
+        left = [one for one in uses if not good(one) or _tells(ops[i], ops[one])]
         away[i] = 1 + (0 if left and good(left[0]) else away.get(left[0], SOON) if left else SOON)
         if any(one in lasting for one in left) or (uses and not left) or (not uses and read(ops[i])):
             lasting.add(i)

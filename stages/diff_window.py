@@ -1,29 +1,72 @@
 """Runs that part in Python, between two operations: read in order of execution, bounded, and decided."""
 
+from .diff_choice import ended, raised_at, refused
 from .diff_decided import Window, stack, suspects
 from .diff_order import Gap, Order
 from .diff_sides import First, Sides, named_line, number_of, trail_of
 from .frames import Frame
 from .gates import Tensor
+from .opsites import Site
+from .slices import Spot, spot
+
+NEXT = 6  # operations that the oracle goes on with
 
 
 def parted(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> Gap | None:
     """Where the port leaves the oracle first, in order of execution."""
     order = Order(sides, frozenset(sides.digest(mine) for _, mine in outs.values()))
-    return order.gap() or order.gap(strictly=False)
+    found = order.gap()
+    if found is not None and not found.port and (more := order.extra()) is not None and alone(sides, more):
+        return more
+    return found or order.gap(strictly=False)
 
 
 def alone(sides: Sides, gap: Gap) -> bool:
     """Whether one side does something there that the other has nothing for."""
     if not gap.port:
-        return not set(gap.oracle) & set(sides.mates.values())
-    fed: set[int] = set()
-    for i in range(gap.port[0], len(sides.port.ops)):
-        if i == gap.port[0] or any(one.op in fed for one in sides.port.ops[i].operands):
-            if i in sides.mates:
-                return False
-            fed.add(i)
-    return True
+        return gap.after is not None or gap.oracle[0] not in sides.mates.values()
+    given = {one.digest for one in sides.port.ops[gap.port[0]].operands}
+    paired = set(sides.mates.values())
+    lacking = (op for j, op in enumerate(sides.oracle.ops) if j not in paired)
+    if any(given == {one.digest for one in op.operands} for op in lacking):
+        return False
+    if given & {one.digest for j in gap.oracle[:NEXT] for one in sides.oracle.ops[j].operands}:
+        return False
+    return not any(i in sides.mates and _akin(sides, i) for i in _made_of(sides, gap.port[0]))
+
+
+def _akin(sides: Sides, i: int) -> bool:
+    """Whether an operation and its pair have something in common besides their name."""
+    op, mate = sides.port.ops[i], sides.oracle.ops[sides.mates[i]]
+    fed = {one.digest for one in op.operands} & {one.digest for one in mate.operands}
+    return bool(fed) or op.digest == mate.digest or not op.operands
+
+
+def _made_of(sides: Sides, first: int) -> list[int]:
+    """An operation of the port and everything that is made of it."""
+    fed = {first: True}
+    for i in range(first + 1, len(sides.port.ops)):
+        if any(one.op in fed for one in sides.port.ops[i].operands):
+            fed[i] = True
+    return list(fed)
+
+
+def _next(sides: Sides, gap: Gap, several: int) -> tuple[int, Spot] | None:
+    """Where the oracle goes on with several values that one call of the port made: what that call did next."""
+    fed = {one.digest for j in gap.oracle[:NEXT] for one in sides.oracle.ops[j].operands}
+    made = [i for i in range(sides.port.start, len(sides.port.ops)) if sides.port.ops[i].digest in fed]
+    made = [i for i in made if gap.after is None or i <= gap.after]
+    if not made:
+        return None
+    frame, when = sides.port.ops[made[-1]].frame, sides.port.ops[made[-1]].when
+    last = {sides.port.ops[i].digest for i in made if sides.port.ops[i].frame is frame}
+    if frame is None or len(last) < several:
+        return None
+    here = spot(frame, when, whole=True)
+    later = [number for number, _ in frame.lines if number >= here.end and number > when]
+    if not later or (following := spot(frame, later[0], whole=True)).door:
+        return None
+    return made[-1], following
 
 
 def decided(sides: Sides, gap: Gap) -> First | None:
@@ -33,6 +76,8 @@ def decided(sides: Sides, gap: Gap) -> First | None:
         return None
     if gap.port:
         after: int | None = gap.port[0]
+        if len({ops[i].sites[-1:] for i in _made_of(sides, gap.port[0])}) == 1 and ops[gap.port[0]].sites:
+            return None
         why = f"the oracle does no {ops[gap.port[0]].name} here ({named_line(ops[gap.port[0]])})"
     else:
         after, theirs = gap.after, sides.oracle.ops[gap.oracle[0]]
@@ -45,10 +90,27 @@ def decided(sides: Sides, gap: Gap) -> First | None:
         frames = [one for one in trail.watch.frames if one.parent is not None and one.parent.file.endswith("cuts.py")]
     since = 0 if gap.before is None else ops[gap.before].when
     until = trail.watch.number if after is None else ops[after].when
+    if not gap.port and (at_once := _next(sides, gap, 2)) is not None:
+        return First(number_of(sides, at_once[0]), at_once[1].site, ops[at_once[0]].sites, f"{why}: decided here")
     found = suspects(Window(sides, trail, since, until, frames), more=bool(gap.port))
+    if not found and not gap.port and (at_once := _next(sides, gap, 1)) is not None:
+        found = [at_once[1]]
     if not found:
         return None
     at = after if after is not None else gap.before
     step = -1 if at is None else number_of(sides, at)
     sites = tuple(dict.fromkeys(one.site for one in found))
     return First(step, sites[0], () if at is None else ops[at].sites, f"{why}: decided here")
+
+
+def stopped_at(sides: Sides, *, raised: bool) -> tuple[Site, ...]:
+    """Lines that led to the exception which ended the port's run, the likeliest first; none where none did.
+
+    Args:
+        sides: The logs.
+        raised: Whether it came as far as the harness.
+    """
+    trail = trail_of(sides)
+    if trail is None or not (raised or ended(trail)) or not refused(trail):
+        return ()
+    return raised_at(trail, sides.port.ops[-1] if len(sides.port.ops) > sides.port.start else None)

@@ -221,10 +221,13 @@ def assigned(code: CodeType) -> dict[int, tuple[str, ...]]:
 def stored(code: CodeType) -> dict[int, tuple[tuple[str, str], ...]]:
     """(name, attribute) of every attribute that a line sets on a name."""
     found: dict[int, list[tuple[str, str]]] = {}
-    before = None
+    before = twice = None
     for one in dis.get_instructions(code):
-        if one.opname == "STORE_ATTR" and before is not None and before.opname in NAMES and one.positions:
-            found.setdefault(one.positions.lineno or 0, []).append((str(before.argval), str(one.argval)))
+        owner = twice if before is not None and before.opname == "SWAP" else before  # `x.n += 1` has it from a copy
+        if one.opname == "STORE_ATTR" and owner is not None and owner.opname in NAMES and one.positions:
+            found.setdefault(one.positions.lineno or 0, []).append((str(owner.argval), str(one.argval)))
+        if one.opname == "COPY":
+            twice = before
         if one.opname != "CACHE":
             before = one
     return {line: tuple(pairs) for line, pairs in found.items()}

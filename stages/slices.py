@@ -8,7 +8,7 @@ from functools import cache
 from types import CodeType
 from typing import Any
 
-from .frames import PARAMETER, Frame, Write, reads, spans
+from .frames import NAMES, PARAMETER, Frame, reads, spans
 from .opsites import Site
 from .whence import DOORS, Trail, latest
 
@@ -46,16 +46,23 @@ class Input:
         source: Where it came from; None: from nowhere that is logged.
         given: Whether by the caller, so that of what is read there only the same value counts.
         written: When it got it.
+        carrier: What the source gave: the value, or the object that has it as an attribute.
+        name: What it was read by, without what it is an attribute of.
     """
 
     value: Any
     source: Spot | None
     given: bool = False
     written: int = 0
+    carrier: Any = None
+    name: str = ""
 
 
-def spot(frame: Frame, when: int, line: int | None = None) -> Spot:
-    """The statement of a call that was under way at some time: the last that holds `line`, if one is named."""
+def spot(frame: Frame, when: int, line: int | None = None, *, whole: bool = False) -> Spot:
+    """The statement of a call that was under way at some time, until then, or the whole of it.
+
+    If a line is named, it is the last that holds it.
+    """
     n = bisect_right(frame.lines, (when, 1 << 30)) - 1
     if line is not None:
         while n >= 0 and not _same(frame, frame.lines[n][1], line):
@@ -70,8 +77,8 @@ def spot(frame: Frame, when: int, line: int | None = None) -> Spot:
         begin -= 1
     while end + 1 < len(frame.lines) and first <= frame.lines[end + 1][1] <= last:
         end += 1
-    until = frame.lines[end + 1][0] if end + 1 < len(frame.lines) else when
-    return Spot(frame, frame.lines[begin][1], last, frame.lines[begin][0], max(until, when))
+    until = frame.lines[end + 1][0] if end + 1 < len(frame.lines) else 1 << 30
+    return Spot(frame, frame.lines[begin][1], last, frame.lines[begin][0], until if whole else min(until, when))
 
 
 def _same(frame: Frame, one: int, other: int) -> bool:
@@ -85,13 +92,17 @@ def inputs(trail: Trail, at: Spot) -> list[Input]:
     low = spans(at.frame.code).get(at.first, (at.first, at.first))[0]
     by_line = reads(at.frame.code)
     for path in dict.fromkeys(path for line in range(low, at.last + 1) for path in by_line.get(line, ())):
-        write = latest(at.frame, path[0], at.start)
+        free = path[0] in at.frame.code.co_freevars
+        write = None if free else latest(at.frame, path[0], at.start)
         if write is None:
             found += _around(trail, at, path[0])
             continue
         given = write.line == PARAMETER
         source = _caller(at.frame) if given else spot(at.frame, write.number, write.line)
         value, written = write.value, write.number
+        carrier = value
+        if not given and isinstance(value, (dict, list)) and (filling := _filled(at, path[0])) is not None:
+            source, written = filling, filling.start
         for name in path[1:]:
             store = trail.store(value, name, at.start)
             value = trail.attribute(value, name, at.start)
@@ -99,13 +110,35 @@ def inputs(trail: Trail, at: Spot) -> list[Input]:
                 break
             if store is not None:
                 source, given, written = spot(store[0], store[1].number, store[1].line), False, store[1].number
+                carrier = value
             else:
                 given = source is not None and (given or not at.door)
-        found.append(Input(value, source, given, written))
+        found.append(Input(value, source, given, written, carrier, path[-1]))
     for call in at.frame.children:
-        if low <= call.asked <= at.last and at.start <= call.began <= at.end and call.returns:
+        if low <= call.asked <= at.last and at.start <= call.began and call.returns and call.returns[-1][0] <= at.end:
             when, line, value = call.returns[-1]
-            found.append(Input(value, spot(call, when, line), written=when))
+            found.append(Input(value, spot(call, when, line), written=when, carrier=value))
+    return found
+
+
+def _filled(at: Spot, name: str) -> Spot | None:
+    """Where something was last put into a container before a statement."""
+    lines = {line for line, names in _filling(at.frame.code).items() if name in names}
+    before = (number for number, line in reversed(at.frame.lines) if number < at.start and line in lines)
+    number = next(before, None) if lines else None
+    return None if number is None else spot(at.frame, number, whole=True)
+
+
+@cache
+def _filling(code: CodeType) -> dict[int, set[str]]:
+    """Names of containers that a line puts something into by index."""
+    found: dict[int, set[str]] = {}
+    last: list[str] = []
+    for one in dis.get_instructions(code):
+        if one.opname in NAMES:
+            last.append(str(one.argval))
+        elif one.opname == "STORE_SUBSCR" and one.positions and one.positions.lineno:
+            found.setdefault(one.positions.lineno, set()).update(last[-3:])
     return found
 
 
@@ -118,7 +151,7 @@ def _around(trail: Trail, at: Spot, name: str) -> Iterator[Input]:
     for frame, _, _ in trail.frames_of(at.frame.parent):
         if name in frame.code.co_cellvars and (write := latest(frame, name, at.start)) is not None:
             given = write.line == PARAMETER
-            yield Input(write.value, _caller(frame) if given else spot(frame, write.number, write.line), given)
+            yield Input(write.value, _caller(frame) if given else spot(frame, write.number, write.line), given, carrier=write.value, name=name)
             return
 
 
@@ -130,6 +163,13 @@ def deciding(code: CodeType) -> frozenset[int]:
         for one in dis.get_instructions(code)
         if one.positions and one.positions.lineno and one.opname.startswith(JUMPS)
     )
+
+
+@cache
+def raising(code: CodeType) -> frozenset[int]:
+    """Lines of statements that raise."""
+    listed = (one for one in dis.get_instructions(code) if one.opname == "RAISE_VARARGS" and one.positions)
+    return frozenset(line for one in listed if one.positions for line in range(one.positions.lineno or 0, (one.positions.end_lineno or 0) + 1))
 
 
 @cache
@@ -181,7 +221,7 @@ def governing(at: Spot) -> Spot | None:
     while n >= 0:
         number, line = at.frame.lines[n]
         if line in lines:
-            return spot(at.frame, number)
+            return spot(at.frame, number, whole=True)
         n -= 1
     return None
 
@@ -193,8 +233,3 @@ def bare(at: Spot) -> bool:
     if any(path != ("self",) for line in range(low, at.last + 1) for path in by_line.get(line, ())):
         return False
     return not any(low <= one.asked <= at.last and at.start <= one.began <= at.end for one in at.frame.children)
-
-
-def writes(at: Spot) -> list[Write]:
-    """What a statement named as it ran."""
-    return [one for one in at.frame.writes if at.start <= one.number <= at.end and at.first <= one.line <= at.last]
