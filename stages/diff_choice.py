@@ -55,6 +55,7 @@ def counted(trail: Trail, op: Op, value: Any) -> Spot | None:
     if op.frame is None:
         return None
     at = spot(op.frame, op.when)
+    begun = min(one.began for one, _, _ in trail.frames_of(op.frame) if not one.file.endswith(DOORS))
     seen = {at}
     carrier: Any = None  # what has the number in it
     copied: list[Spot] = []  # the same number all the way, named anew
@@ -68,11 +69,12 @@ def counted(trail: Trail, op: Op, value: Any) -> Spot | None:
         elif same and (copied or gave):
             return gave or copied[0]  # it is what the harness gave: it should have been changed on its way
         else:
-            made = [(one, risen) for one in read if _plain(one.value) and (risen := _risen(trail, one)) is not None]
-            written = [risen for one, (risen, constant) in made if constant and one.value is not None]
+            made = [(one, found) for one in read if plain(one.value) and (found := risen(trail, one)) is not None]
+            written = [found for one, (found, constant) in made if constant and one.value is not None and found.start >= begun]
             if written:
                 return written[0]
-            made = [(one, risen) for one, risen in made if risen[0] not in seen and not risen[0].door]
+            # What the model was loaded with is read rightly elsewhere.
+            made = [(one, found) for one, found in made if found[0] not in seen and found[0].start >= begun]
             if not made:
                 above = governing(at) if bare(at) else None
                 if above is None or above in seen:
@@ -84,13 +86,15 @@ def counted(trail: Trail, op: Op, value: Any) -> Spot | None:
             seen.add(at)
             continue
         assert best.source is not None
-        if best.given and _plain(best.carrier) and not _alike(inputs(trail, best.source), value, None):
+        if gave is not None and best.value is not best.carrier:
+            return gave  # an object has it from long ago
+        if best.given and plain(best.carrier) and not _alike(inputs(trail, best.source), value, None):
             return best.source  # written there as it is
         if not best.given:
             copied.append(best.source)
         if best.source.frame.parent is at.frame:
             gave = best.source
-        at, carrier = best.source, best.carrier if best.given and not _plain(best.carrier) else None
+        at, carrier = best.source, best.carrier if best.given and not plain(best.carrier) else None
         seen.add(at)
     return at
 
@@ -103,14 +107,14 @@ def _alike(read: list[Input], value: Any, carrier: Any) -> list[Input]:
     for found in (
         [one for one in read if carrier is not None and one.value is carrier],
         [one for one in read if any(_has(one.value, each, 0) for each in wanted)],
-        [one for one in read if any(_has(one.value, each) for each in wanted)],
+        [one for one in read if any(_within(one.value, each) for each in wanted)],
     ):
         if found:
             return found
     return []
 
 
-def _risen(trail: Trail, one: Input) -> tuple[Spot, bool] | None:
+def risen(trail: Trail, one: Input) -> tuple[Spot, bool] | None:
     """Where a value was made that callers handed down, and whether it is written there; None: the harness gave it."""
     for _ in range(LONG):
         if one.source is None or one.source.door:
@@ -120,22 +124,25 @@ def _risen(trail: Trail, one: Input) -> tuple[Spot, bool] | None:
         above = [each for each in inputs(trail, one.source) if each.value is one.carrier or _within(each.value, one.value)]
         if not above:
             return one.source, True
-        one = next((each for each in above if each.name == one.name), above[-1])
+        alike = next((each for each in above if each.name == one.name), None)
+        if alike is None and (one.value is None or isinstance(one.value, bool)):
+            return one.source, True  # others are nothing, too
+        one = alike or above[-1]
     return None
 
 
-def _within(value: Any, wanted: Any) -> bool:
-    if isinstance(value, (list, tuple, dict)):
-        return any(_has(one, wanted, 0) for one in members(value))
+def _within(value: Any, wanted: Any, depth: int = DEEP) -> bool:
+    if depth and isinstance(value, (list, tuple, dict)):
+        return any(_within(one, wanted, depth - 1) for one in members(value))
     return _has(value, wanted, 0)
 
 
-def _plain(value: Any) -> bool:
+def plain(value: Any) -> bool:
     return isinstance(value, (bool, int, float, str)) or value is None
 
 
 def _has(value: Any, wanted: Any, depth: int = DEEP) -> bool:
-    if _plain(value):
+    if plain(value):
         return type(value) is type(wanted) and value == wanted
     if wanted is NOTHING_KNOWN or depth == 0:
         return False

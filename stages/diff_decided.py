@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from .diff_choice import plain, risen
 from .diff_sides import Sides
 from .frames import Frame
 from .likeness import key, members, telling
-from .slices import Input, Spot, bare, deciding, governing, idle, inputs, spot
+from .slices import Spot, bare, calling, deciding, governing, idle, inputs, spot
 from .whence import Trail
 
 FAR = 12  # statements that a decision is followed back through
@@ -26,6 +27,8 @@ class Window:
         since: The first moment.
         until: The other.
         frames: Those calls.
+        begun: When the harness called the port.
+        bounded: Whether both sides are alike again at its end.
     """
 
     sides: Sides
@@ -33,6 +36,8 @@ class Window:
     since: int
     until: int
     frames: list[Frame]
+    begun: int = 0
+    bounded: bool = True
 
     def spots(self) -> list[Spot]:
         """Its statements, the last first; those of the port's doors left out."""
@@ -72,7 +77,7 @@ class Window:
             read = inputs(self.trail, one)
             if narrowed:
                 read = [each for each in read if self._same(each.value, value)]
-            yield one, not read and (narrowed or bare(one)), depth
+            yield one, bare(one) or (narrowed and not read), depth
             for each in read:
                 if each.source is not None and not self.known(each.value):
                     todo.append((each.source, each.value, each.given, depth + 1))
@@ -89,44 +94,43 @@ def suspects(window: Window, *, more: bool) -> list[Spot]:
         more: Whether it does more there than the oracle; else less.
     """
     ran = window.spots()
-    found: list[Spot] = []
-    for one in ran:
-        if one.first in idle(one.frame.code):
-            found.append(one)
-    if not more:
+    found = [one for one in ran if one.first in idle(one.frame.code)]
+    if not more and window.bounded:
         found += [_or_condition(window, one) for one in ran if _constant(one)]
+    decisions: list[Spot] = []
     for one in ran:
+        if not more and not window.bounded and _constant(one):
+            found.append(_or_condition(window, one))
         if len(found) < ENOUGH and one.first in deciding(one.frame.code):
             found += _led(window, one)
-    return list(dict.fromkeys(found))
+            decisions.append(one)
+    return list(dict.fromkeys([*found, *decisions]))
 
 
 def _constant(one: Spot) -> bool:
     named = any(one.start <= write.number <= one.end for write in one.frame.writes if write.line == one.first)
     left = any(line == one.first and one.start <= when <= one.end for when, line, _ in one.frame.returns)
-    return bare(one) and (named or left)
+    return (named or left) and bare(one) and one.first not in calling(one.frame.code)
 
 
 def _or_condition(window: Window, one: Spot) -> Spot:
     """A constant, or the decision in the window that chose it."""
     above = governing(one)
-    return above if above is not None and window.inside(above.start) and not _loop(above) else one
-
-
-def _loop(one: Spot) -> bool:
-    return False
+    return above if above is not None and window.inside(above.start) else one
 
 
 def _led(window: Window, decision: Spot) -> list[Spot]:
-    """A decision and what it was made of: constants of this window, what it got last, constants of before, itself."""
+    """A decision and what it was made of: constants of this window, what it got last, constants of before."""
     back = list(window.origins(decision))
     here = [_or_condition(window, one) for one, constant, depth in back if depth and constant and window.inside(one.start)]
     recent = sorted(
-        (one for one, constant, depth in back if depth == 1 and window.inside(one.start) and one.start > decision.start - NEVER),
+        (one for one, constant, depth in back if depth == 1 and window.inside(one.start)),
         key=lambda one: -one.start,
     )
-    before = [one for one, constant, depth in back if depth and constant and not window.inside(one.start)]
-    return [*here, *recent, *before, decision]
+    before = [one for one, constant, depth in back if depth and constant and window.begun <= one.start < window.since]
+    given = [(one, risen(window.trail, one)) for one in inputs(window.trail, decision) if one.given and plain(one.value)]
+    written = [found[0] for _, found in given if found is not None and found[1] and found[0].start >= window.begun]
+    return [*written, *here, *recent, *before]
 
 
 def stack(frame: Frame | None) -> Iterable[Frame]:
@@ -134,6 +138,3 @@ def stack(frame: Frame | None) -> Iterable[Frame]:
     while frame is not None:
         yield frame
         frame = frame.parent
-
-
-__all__ = ["Input", "Window", "stack", "suspects"]

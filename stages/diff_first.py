@@ -2,7 +2,7 @@
 
 from .diff_blame import caller, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
 from .diff_given import given_out, never_read
-from .diff_sides import First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
+from .diff_sides import DRAWN, First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
 from .diff_window import alone, decided, parted, stopped_at
 from .gates import Tensor
 from .oplog import Operand, OpLog, digest
@@ -25,7 +25,7 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool 
         if alone(sides, gap) and (found := decided(sides, gap)) is not None:
             return found
         if gap.port:
-            return _explained(sides, _fed_otherwise(sides, gap.port))
+            return _explained(sides, _fed_otherwise(sides, gap.port), bare=_unlike(sides, gap.port))
     return _backwards(sides, outs)
 
 
@@ -42,6 +42,15 @@ def _fed_otherwise(sides: Sides, ops: tuple[int, ...]) -> int:
                 return i
             break
     return first
+
+
+def _unlike(sides: Sides, ops: tuple[int, ...]) -> bool:
+    """Whether the first of these is a row of numbers that the port uses for something else than the oracle."""
+    port, mates = sides.port.ops, sides.mates
+    if port[ops[0]].operands or port[ops[0]].name in DRAWN:
+        return False
+    user = next((i for i in ops[1:] if any(one.op == ops[0] for one in port[i].operands)), None)
+    return user is None or user not in mates or port[user].name != sides.oracle.ops[mates[user]].name
 
 
 def _backwards(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
@@ -108,7 +117,7 @@ def _left_out(sides: Sides) -> First | None:
     return None
 
 
-def _explained(sides: Sides, i: int) -> First:
+def _explained(sides: Sides, i: int, *, bare: bool = False) -> First:
     op, j = sides.port.ops[i], sides.mates.get(i)
     at, why = op.sites[-1] if op.sites else None, ""
     if j is None or sides.oracle.ops[j].name != op.name:
@@ -121,6 +130,9 @@ def _explained(sides: Sides, i: int) -> First:
             number_of(sides, i), told_at(sides, i, told - sides.told) or unmasked_at(sides, i) or at, op.sites, why
         )
     theirs, again = sides.oracle.ops[j], sides.replayed(i, j)
+    if op.name in DRAWN and op.fixed == theirs.fixed and (seed := seeded_at(sides, i)) is not None:
+        why = f"{op.name} gives something else, asked the same: the generator is seeded here"
+        return First(number_of(sides, i), seed, op.sites, why)
     differing = sides.operands(i, j)
     parts = [_operands(sides, mine, like) for _, mine, like in differing]
     if again is not None and sides.digest(again) == theirs.digest:
@@ -135,12 +147,10 @@ def _explained(sides: Sides, i: int) -> First:
         why = f"{op.name}, given something else: {'; '.join(parts)}"
     else:
         why = f"{op.name} of the same arrays gives something else"
-        if not op.operands and op.fixed == theirs.fixed and (seed := seeded_at(sides, i)) is not None:
-            return First(number_of(sides, i), seed, op.sites, f"{why}: the generator is seeded here")
     told, asked = _told(op.fixed), _told(theirs.fixed)
     if told != asked and not (again is not None and sides.digest(again) == theirs.digest):
         why += f"; told ({', '.join(sorted(told - asked))}), the oracle's ({', '.join(sorted(asked - told))})"
-        at = told_at(sides, i, told - asked, asked - told) or at
+        at = at if bare else told_at(sides, i, told - asked, asked - told) or at
     return First(number_of(sides, i), at, op.sites, why)
 
 

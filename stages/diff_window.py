@@ -7,7 +7,7 @@ from .diff_sides import First, Sides, named_line, number_of, trail_of
 from .frames import Frame
 from .gates import Tensor
 from .opsites import Site
-from .slices import Spot, spot
+from .slices import Spot, inputs, spot
 
 NEXT = 6  # operations that the oracle goes on with
 
@@ -24,6 +24,9 @@ def parted(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> Gap | None:
 def alone(sides: Sides, gap: Gap) -> bool:
     """Whether one side does something there that the other has nothing for."""
     if not gap.port:
+        pairs = {j: i for i, j in sides.mates.items()}
+        if len(gap.oracle) <= NEXT and gap.oracle[0] in pairs and _akin(sides, pairs[gap.oracle[0]], -1):
+            return False
         return gap.after is not None or gap.oracle[0] not in sides.mates.values()
     given = {one.digest for one in sides.port.ops[gap.port[0]].operands}
     paired = set(sides.mates.values())
@@ -32,11 +35,14 @@ def alone(sides: Sides, gap: Gap) -> bool:
         return False
     if given & {one.digest for j in gap.oracle[:NEXT] for one in sides.oracle.ops[j].operands}:
         return False
-    return not any(i in sides.mates and _akin(sides, i) for i in _made_of(sides, gap.port[0]))
+    since = -1 if gap.before is None else sides.mates[gap.before]
+    return not any(_akin(sides, i, since) for i in _made_of(sides, gap.port[0]))
 
 
-def _akin(sides: Sides, i: int) -> bool:
-    """Whether an operation and its pair have something in common besides their name."""
+def _akin(sides: Sides, i: int, since: int) -> bool:
+    """Whether an operation has a pair, later than some moment, and something in common with it besides its name."""
+    if sides.mates.get(i, -1) <= since:
+        return False
     op, mate = sides.port.ops[i], sides.oracle.ops[sides.mates[i]]
     fed = {one.digest for one in op.operands} & {one.digest for one in mate.operands}
     return bool(fed) or op.digest == mate.digest or not op.operands
@@ -51,22 +57,32 @@ def _made_of(sides: Sides, first: int) -> list[int]:
     return list(fed)
 
 
-def _next(sides: Sides, gap: Gap, several: int) -> tuple[int, Spot] | None:
-    """Where the oracle goes on with several values that one call of the port made: what that call did next."""
-    fed = {one.digest for j in gap.oracle[:NEXT] for one in sides.oracle.ops[j].operands}
+def _next(sides: Sides, gap: Gap) -> tuple[int, Spot] | None:
+    """Where the oracle goes on with what a call of the port made: what that call did with it."""
+    return _goes_on(sides, gap, 1, 1) or _goes_on(sides, gap, NEXT, 2)
+
+
+def _goes_on(sides: Sides, gap: Gap, many: int, several: int) -> tuple[int, Spot] | None:
+    fed = {one.digest for j in gap.oracle[:many] for one in sides.oracle.ops[j].operands}
     made = [i for i in range(sides.port.start, len(sides.port.ops)) if sides.port.ops[i].digest in fed]
-    made = [i for i in made if gap.after is None or i <= gap.after]
+    before = [i for i in made if gap.after is None or i <= gap.after]
     if not made:
         return None
-    frame, when = sides.port.ops[made[-1]].frame, sides.port.ops[made[-1]].when
-    last = {sides.port.ops[i].digest for i in made if sides.port.ops[i].frame is frame}
-    if frame is None or len(last) < several:
+    made = before or made[:1]
+    op = sides.port.ops[made[-1]]
+    last = {sides.port.ops[i].digest: sides.port.ops[i] for i in made if sides.port.ops[i].frame is op.frame}
+    trail = trail_of(sides)
+    if op.frame is None or trail is None or len(last) < several:
         return None
-    here = spot(frame, when, whole=True)
-    later = [number for number, _ in frame.lines if number >= here.end and number > when]
-    if not later or (following := spot(frame, later[0], whole=True)).door:
-        return None
-    return made[-1], following
+    known = {trail.key(one.out) for one in last.values()}
+    until = sides.port.ops[gap.after].when if before and gap.after is not None else trail.watch.number
+    following = None
+    for number, _ in op.frame.lines:
+        if op.when < number <= until:
+            here = spot(op.frame, number, whole=True)
+            if not here.door and any(trail.key(one.value) in known for one in inputs(trail, here)):
+                following = here
+    return None if following is None else (made[-1], following)
 
 
 def decided(sides: Sides, gap: Gap) -> First | None:
@@ -90,11 +106,11 @@ def decided(sides: Sides, gap: Gap) -> First | None:
         frames = [one for one in trail.watch.frames if one.parent is not None and one.parent.file.endswith("cuts.py")]
     since = 0 if gap.before is None else ops[gap.before].when
     until = trail.watch.number if after is None else ops[after].when
-    if not gap.port and (at_once := _next(sides, gap, 2)) is not None:
+    if not gap.port and (at_once := _next(sides, gap)) is not None:
         return First(number_of(sides, at_once[0]), at_once[1].site, ops[at_once[0]].sites, f"{why}: decided here")
-    found = suspects(Window(sides, trail, since, until, frames), more=bool(gap.port))
-    if not found and not gap.port and (at_once := _next(sides, gap, 1)) is not None:
-        found = [at_once[1]]
+    begun = next((one.began for one in reversed(trail.watch.frames) if one.parent is None), 0)
+    window = Window(sides, trail, since, until, frames, begun, after is not None)
+    found = suspects(window, more=bool(gap.port))
     if not found:
         return None
     at = after if after is not None else gap.before

@@ -18,13 +18,19 @@ LEAVES = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_BACKWARD",
 
 @dataclass(frozen=True)
 class Spot:
-    """A statement as it ran once: from `start` until `end`, in the order of everything logged."""
+    """A statement as it ran once: from `start` until `end`, in the order of everything logged; `done`, or under way."""
 
     frame: Frame
     first: int
     last: int
     start: int
     end: int
+    done: bool = True
+
+    @property
+    def read(self) -> int:
+        """When it read its names; one that is under way may have named some itself: a comprehension."""
+        return self.start if self.done else self.end
 
     @property
     def door(self) -> bool:
@@ -78,7 +84,8 @@ def spot(frame: Frame, when: int, line: int | None = None, *, whole: bool = Fals
     while end + 1 < len(frame.lines) and first <= frame.lines[end + 1][1] <= last:
         end += 1
     until = frame.lines[end + 1][0] if end + 1 < len(frame.lines) else 1 << 30
-    return Spot(frame, frame.lines[begin][1], last, frame.lines[begin][0], until if whole else min(until, when))
+    done = whole or when >= until
+    return Spot(frame, frame.lines[begin][1], last, frame.lines[begin][0], until if done else when, done)
 
 
 def _same(frame: Frame, one: int, other: int) -> bool:
@@ -93,7 +100,7 @@ def inputs(trail: Trail, at: Spot) -> list[Input]:
     by_line = reads(at.frame.code)
     for path in dict.fromkeys(path for line in range(low, at.last + 1) for path in by_line.get(line, ())):
         free = path[0] in at.frame.code.co_freevars
-        write = None if free else latest(at.frame, path[0], at.start)
+        write = None if free else latest(at.frame, path[0], at.read)
         if write is None:
             found += _around(trail, at, path[0])
             continue
@@ -104,8 +111,8 @@ def inputs(trail: Trail, at: Spot) -> list[Input]:
         if not given and isinstance(value, (dict, list)) and (filling := _filled(at, path[0])) is not None:
             source, written = filling, filling.start
         for name in path[1:]:
-            store = trail.store(value, name, at.start)
-            value = trail.attribute(value, name, at.start)
+            store = trail.store(value, name, at.read)
+            value = trail.attribute(value, name, at.read)
             if value is None and store is None or callable(value):
                 break
             if store is not None:
@@ -149,7 +156,7 @@ def _caller(frame: Frame) -> Spot | None:
 def _around(trail: Trail, at: Spot, name: str) -> Iterator[Input]:
     """A name of the function around."""
     for frame, _, _ in trail.frames_of(at.frame.parent):
-        if name in frame.code.co_cellvars and (write := latest(frame, name, at.start)) is not None:
+        if name in frame.code.co_cellvars and (write := latest(frame, name, at.read)) is not None:
             given = write.line == PARAMETER
             yield Input(write.value, _caller(frame) if given else spot(frame, write.number, write.line), given, carrier=write.value, name=name)
             return
@@ -224,6 +231,16 @@ def governing(at: Spot) -> Spot | None:
             return spot(at.frame, number, whole=True)
         n -= 1
     return None
+
+
+@cache
+def calling(code: CodeType) -> frozenset[int]:
+    """Lines that call something."""
+    return frozenset(
+        one.positions.lineno
+        for one in dis.get_instructions(code)
+        if one.opname.startswith("CALL") and one.positions and one.positions.lineno
+    )
 
 
 def bare(at: Spot) -> bool:
