@@ -4,8 +4,8 @@ import re
 from contextlib import suppress
 from typing import Any
 
-from .diff_sides import Sides, named_line, trail_of
 from .diff_choice import chosen, counted
+from .diff_sides import Sides, named_line, trail_of
 from .frames import Frame
 from .likeness import NOTHING, key
 from .oplog import Op, Operand, OpLog
@@ -116,8 +116,10 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         return caller(sides.port, i)
     wrong, wanted = trail.key(value) or "", None if right is None else trail.key(right)
     at_hand = right is not None and like.digest in {one.digest for one in sides.port.ops[:i]}
-    if at_hand and wanted is not None and (site_of := chosen(trail, op, None if mine.op < 0 else sides.port.ops[mine.op].frame, wrong, wanted)) is not None:
-        return site_of
+    if at_hand and wanted is not None:
+        maker = None if mine.op < 0 else sides.port.ops[mine.op].frame
+        if (choice := chosen(trail, op, maker, wrong, wanted)) is not None:
+            return choice
     place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, wanted, meant=sides.used_alike(mine.digest))
     if mine.op < 0 and place[:2] == (op.frame, op.sites[-1].line):
         return caller(sides.port, i)  # a weight: whose matrix or norm it is, is said where that is called

@@ -1,5 +1,6 @@
 """Which line chose a value: of two that were at hand the wrong one, or a number that was made of right ones."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from .frames import Frame
@@ -54,49 +55,73 @@ def counted(trail: Trail, op: Op, value: Any) -> Spot | None:
     """Where a number that an operation was told was computed: what leads there from what the harness gave is right."""
     if op.frame is None:
         return None
-    at = spot(op.frame, op.when)
     begun = min(one.began for one, _, _ in trail.frames_of(op.frame) if not one.file.endswith(DOORS))
-    seen = {at}
-    carrier: Any = None  # what has the number in it
-    copied: list[Spot] = []  # the same number all the way, named anew
-    gave: Spot | None = None  # or given by a function
-    for _ in range(LONG):
-        read = [one for one in inputs(trail, at) if one.source is not None]
-        same = _alike(read, value, carrier)
-        onward = [one for one in same if one.source is not None and one.source not in seen and not one.source.door]
+    way = _Count(trail, begun, spot(op.frame, op.when), value)
+    return next((found for _ in range(LONG) if (found := way.step()) is not None), way.at)
+
+
+@dataclass
+class _Count:
+    """A number on its way back: `begun` is when the harness called, `at` the statement that it has come to.
+
+    Attributes:
+        value: The number, or `NOTHING_KNOWN`: a decision is followed instead.
+        carrier: What has the number in it, where something has.
+        copied: Where it was named anew.
+        gave: The last function that gave it.
+    """
+
+    trail: Trail
+    begun: int
+    at: Spot
+    value: Any
+    carrier: Any = None
+    copied: list[Spot] = field(default_factory=list)
+    gave: Spot | None = None
+    seen: set[Spot] = field(default_factory=set)
+
+    def step(self) -> Spot | None:
+        """Go back one statement; the one that is to be looked at, where there is none before it."""
+        self.seen.add(self.at)
+        read = [one for one in inputs(self.trail, self.at) if one.source is not None]
+        same = _alike(read, self.value, self.carrier)
+        onward = [one for one in same if one.source and one.source not in self.seen and not one.source.door]
         if onward:
-            best = max(onward, key=lambda one: one.written)
-        elif same and (copied or gave):
-            return gave or copied[0]  # it is what the harness gave: it should have been changed on its way
-        else:
-            made = [(one, found) for one in read if plain(one.value) and (found := risen(trail, one)) is not None]
-            written = [found for one, (found, constant) in made if constant and one.value is not None and found.start >= begun]
-            if written:
-                return written[0]
-            # What the model was loaded with is read rightly elsewhere.
-            made = [(one, found) for one, found in made if found[0] not in seen and found[0].start >= begun]
-            if not made:
-                above = governing(at) if bare(at) else None
-                if above is None or above in seen:
-                    return at
-                at, value, carrier = above, NOTHING_KNOWN, None
-            else:
-                best, (at, _) = max(made, key=lambda one: one[0].written)
-                value, carrier = best.value if value is not NOTHING_KNOWN else value, None
-            seen.add(at)
-            continue
-        assert best.source is not None
-        if gave is not None and best.value is not best.carrier:
-            return gave  # an object has it from long ago
-        if best.given and plain(best.carrier) and not _alike(inputs(trail, best.source), value, None):
+            return self._handed(max(onward, key=lambda one: one.written))
+        if same and (self.copied or self.gave):
+            return self.gave or self.copied[0]  # it is what the harness gave: it should have been changed on its way
+        return self._made_of(read)
+
+    def _handed(self, best: Input) -> Spot | None:
+        if best.source is None or (self.gave is not None and best.value is not best.carrier):
+            return self.gave  # an object has it from long ago
+        if best.given and plain(best.carrier) and not _alike(inputs(self.trail, best.source), self.value, None):
             return best.source  # written there as it is
         if not best.given:
-            copied.append(best.source)
-        if best.source.frame.parent is at.frame:
-            gave = best.source
-        at, carrier = best.source, best.carrier if best.given and not plain(best.carrier) else None
-        seen.add(at)
-    return at
+            self.copied.append(best.source)
+        if best.source.frame.parent is self.at.frame:
+            self.gave = best.source
+        self.at, self.carrier = best.source, best.carrier if best.given and not plain(best.carrier) else None
+        return None
+
+    def _made_of(self, read: list[Input]) -> Spot | None:
+        """Computed here: of something that a caller wrote down, or else of what was computed last, if not here."""
+        made = [(one, found) for one in read if plain(one.value) and (found := risen(self.trail, one)) is not None]
+        # What the model was loaded with is read rightly elsewhere.
+        made = [(one, found) for one, found in made if found[0].start >= self.begun]
+        for one, (where, constant) in made:
+            if constant and one.value is not None:
+                return where
+        made = [(one, found) for one, found in made if found[0] not in self.seen]
+        if made:
+            best, (self.at, _) = max(made, key=lambda one: one[0].written)
+            self.value, self.carrier = best.value if self.value is not NOTHING_KNOWN else self.value, None
+            return None
+        above = governing(self.at) if bare(self.at) else None
+        if above is None or above in self.seen:
+            return self.at
+        self.at, self.value, self.carrier = above, NOTHING_KNOWN, None
+        return None
 
 
 def _alike(read: list[Input], value: Any, carrier: Any) -> list[Input]:
@@ -121,7 +146,9 @@ def risen(trail: Trail, one: Input) -> tuple[Spot, bool] | None:
             return None
         if not one.given:
             return one.source, False
-        above = [each for each in inputs(trail, one.source) if each.value is one.carrier or _within(each.value, one.value)]
+        above = [
+            each for each in inputs(trail, one.source) if each.value is one.carrier or _within(each.value, one.value)
+        ]
         if not above:
             return one.source, True
         alike = next((each for each in above if each.name == one.name), None)
@@ -138,6 +165,7 @@ def _within(value: Any, wanted: Any, depth: int = DEEP) -> bool:
 
 
 def plain(value: Any) -> bool:
+    """Whether a value is a number, a word, or nothing."""
     return isinstance(value, (bool, int, float, str)) or value is None
 
 

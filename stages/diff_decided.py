@@ -78,9 +78,8 @@ class Window:
             if narrowed:
                 read = [each for each in read if self._same(each.value, value)]
             yield one, bare(one) or (narrowed and not read), depth
-            for each in read:
-                if each.source is not None and not self.known(each.value):
-                    todo.append((each.source, each.value, each.given, depth + 1))
+            onward = (each for each in read if each.source is not None and not self.known(each.value))
+            todo += [(each.source, each.value, each.given, depth + 1) for each in onward if each.source]
 
     def _same(self, one: Any, other: Any) -> bool:
         return one is other or (key(other) is not None and self.trail.key(one) == self.trail.key(other))
@@ -97,14 +96,17 @@ def suspects(window: Window, *, more: bool) -> list[Spot]:
     found = [one for one in ran if one.first in idle(one.frame.code)]
     if not more and window.bounded:
         found += [_or_condition(window, one) for one in ran if _constant(one)]
+    written: list[Spot] = []
+    led: list[Spot] = []
     decisions: list[Spot] = []
     for one in ran:
         if not more and not window.bounded and _constant(one):
-            found.append(_or_condition(window, one))
-        if len(found) < ENOUGH and one.first in deciding(one.frame.code):
-            found += _led(window, one)
+            led.append(_or_condition(window, one))
+        if len(led) < ENOUGH and one.first in deciding(one.frame.code):
+            (written if window.bounded else led).extend(_written(window, one))
+            led += _led(window, one)
             decisions.append(one)
-    return list(dict.fromkeys([*found, *decisions]))
+    return list(dict.fromkeys([*found, *written, *led, *decisions]))
 
 
 def _constant(one: Spot) -> bool:
@@ -122,15 +124,21 @@ def _or_condition(window: Window, one: Spot) -> Spot:
 def _led(window: Window, decision: Spot) -> list[Spot]:
     """A decision and what it was made of: constants of this window, what it got last, constants of before."""
     back = list(window.origins(decision))
-    here = [_or_condition(window, one) for one, constant, depth in back if depth and constant and window.inside(one.start)]
+    here = [
+        _or_condition(window, one) for one, constant, depth in back if depth and constant and window.inside(one.start)
+    ]
     recent = sorted(
         (one for one, constant, depth in back if depth == 1 and window.inside(one.start)),
         key=lambda one: -one.start,
     )
     before = [one for one, constant, depth in back if depth and constant and window.begun <= one.start < window.since]
-    given = [(one, risen(window.trail, one)) for one in inputs(window.trail, decision) if one.given and plain(one.value)]
-    written = [found[0] for _, found in given if found is not None and found[1] and found[0].start >= window.begun]
-    return [*written, *here, *recent, *before]
+    return [*here, *recent, *before]
+
+
+def _written(window: Window, decision: Spot) -> list[Spot]:
+    """Where callers wrote down what a decision was given."""
+    given = (risen(window.trail, one) for one in inputs(window.trail, decision) if one.given and plain(one.value))
+    return [found[0] for found in given if found is not None and found[1] and found[0].start >= window.begun]
 
 
 def stack(frame: Frame | None) -> Iterable[Frame]:

@@ -20,7 +20,7 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool 
     """
     gap = parted(sides, outs)
     if (gap is None or not gap.port or gap.idle) and (sites := stopped_at(sides, raised=raised)):
-        return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here")
+        return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here", sites)
     if gap is not None:
         if alone(sides, gap) and (found := decided(sides, gap)) is not None:
             return found
@@ -150,7 +150,8 @@ def _explained(sides: Sides, i: int, *, bare: bool = False) -> First:
     told, asked = _told(op.fixed), _told(theirs.fixed)
     if told != asked and not (again is not None and sides.digest(again) == theirs.digest):
         why += f"; told ({', '.join(sorted(told - asked))}), the oracle's ({', '.join(sorted(asked - told))})"
-        at = at if bare else told_at(sides, i, told - asked, asked - told) or at
+        words = len(op.operands) == len(theirs.operands) or any("'" in one for one in told - asked)
+        at = at if bare or not words else told_at(sides, i, told - asked, asked - told) or at
     return First(number_of(sides, i), at, op.sites, why)
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from .diff_sides import Sides, hard_to_meet
 from .gates import FLOATS
-from .oplog import Op
+from .oplog import Op, Operand
 from .whence import DOORS
 
 # What writes to a part of an array: what is wrong in it later says nothing of how it was before.
@@ -26,6 +26,7 @@ class Gap:
         before: The port's operation at the first moment; None: there is none.
         after: That at the second; None: they never are alike again.
         idle: Whether nothing that the port does there is looked at by anybody.
+        wanted: Digests of the outputs that differ.
     """
 
     port: tuple[int, ...]
@@ -33,6 +34,7 @@ class Gap:
     before: int | None
     after: int | None
     idle: bool = False
+    wanted: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -86,9 +88,16 @@ class Order:
         told = {op.digest for op in ours if hard_to_meet(op.out)}
         told |= {found for found, tensor in self.sides.port.leaves.items() if hard_to_meet(tensor)}
         paired = {j for i, j in self.sides.mates.items() if ours[i].digest == ops[j].digest}
-        lasting = _lasting(ops, lambda j: j in paired or (ops[j].digest in have and hard_to_meet(ops[j].out)), self._read)
+
+        def good(j: int) -> bool:
+            return j in paired or (ops[j].digest in have and hard_to_meet(ops[j].out))
+
+        def known(one: Operand) -> bool:
+            return one.digest in told or (one.digest in have and max(one.shape, default=1) > 1)
+
+        lasting = _lasting(ops, good, self._read)
         lasting = [j for j in lasting if not (ops[j].sites and ops[j].sites[-1].file.endswith(DOORS))]
-        fed = [j for j in lasting if any(one.digest in told or (one.digest in have and max(one.shape, default=1) > 1) for one in ops[j].operands)]
+        fed = [j for j in lasting if any(map(known, ops[j].operands))]
         return fed or [j for j in lasting if ops[j].out.size > 1 and any(one.op >= 0 for one in ops[j].operands)]
 
     def gap(self, *, strictly: bool = True) -> Gap | None:
@@ -98,7 +107,8 @@ class Order:
         for i, j in [*self.anchors, (len(self.sides.port.ops), len(self.sides.oracle.ops))]:
             if (ours and ours[0] < i) or (theirs and theirs[0] < j):
                 here, there = ours[: bisect_left(ours, i)], theirs[: bisect_left(theirs, j)]
-                return Gap(tuple(here), tuple(there), before, i if i < len(self.sides.port.ops) else None, not strictly)
+                after = i if i < len(self.sides.port.ops) else None
+                return Gap(tuple(here), tuple(there), before, after, not strictly, self.wanted)
             before = i
         return None
 
@@ -109,7 +119,7 @@ class Order:
             return None
         at = bisect_left(self.anchors, (ours[0], -1))
         after = self.anchors[at][0] if at < len(self.anchors) else None
-        return Gap((ours[0],), (), self.anchors[at - 1][0] if at else None, after)
+        return Gap((ours[0],), (), self.anchors[at - 1][0] if at else None, after, wanted=self.wanted)
 
     def _read(self, op: Op) -> bool:
         """Whether what nothing else took may matter: an output, or what Python may have looked at."""

@@ -36,6 +36,8 @@ def alone(sides: Sides, gap: Gap) -> bool:
     if given & {one.digest for j in gap.oracle[:NEXT] for one in sides.oracle.ops[j].operands}:
         return False
     since = -1 if gap.before is None else sides.mates[gap.before]
+    if any(sides.port.ops[i].digest in gap.wanted for i in _made_of(sides, gap.port[0])):
+        return False  # an output is made in another way
     return not any(_akin(sides, i, since) for i in _made_of(sides, gap.port[0]))
 
 
@@ -90,13 +92,18 @@ def decided(sides: Sides, gap: Gap) -> First | None:
     trail, ops = trail_of(sides), sides.port.ops
     if trail is None or not alone(sides, gap):
         return None
+    after = gap.after
     if gap.port:
-        after: int | None = gap.port[0]
-        if len({ops[i].sites[-1:] for i in _made_of(sides, gap.port[0])}) == 1 and ops[gap.port[0]].sites:
-            return None
+        after = gap.port[0]
+        frame = ops[gap.port[0]].frame
+        alike = (i for i, j in sides.mates.items() if ops[i].digest == sides.oracle.ops[j].digest)
+        if any(
+            frame is one for i in alike if ops[i].out.size > 1 and i >= sides.port.start for one in stack(ops[i].frame)
+        ):
+            return None  # the rest of the function is the oracle's: it is this line
         why = f"the oracle does no {ops[gap.port[0]].name} here ({named_line(ops[gap.port[0]])})"
     else:
-        after, theirs = gap.after, sides.oracle.ops[gap.oracle[0]]
+        theirs = sides.oracle.ops[gap.oracle[0]]
         why = f"here the oracle goes on with {theirs.name} ({named_line(theirs)}), which the port has not"
     frames: list[Frame] = []
     for one in (gap.before, after):
@@ -116,7 +123,7 @@ def decided(sides: Sides, gap: Gap) -> First | None:
     at = after if after is not None else gap.before
     step = -1 if at is None else number_of(sides, at)
     sites = tuple(dict.fromkeys(one.site for one in found))
-    return First(step, sites[0], () if at is None else ops[at].sites, f"{why}: decided here")
+    return First(step, sites[0], () if at is None else ops[at].sites, f"{why}: decided here", sites)
 
 
 def stopped_at(sides: Sides, *, raised: bool) -> tuple[Site, ...]:

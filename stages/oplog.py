@@ -103,8 +103,8 @@ class OpLog:
         start: Number of the first that belongs to what is compared: those before it made the model.
         watch: The calls of Python around them, where these are logged too.
         keys: Of the values that Python had on the way: see `whence.key`.
-        forms: What gave back the bytes it got: (name, digest, the line that asked for it); and each seed: its digest is the
-            number of operations before it.
+        forms: What gave back the bytes it got: (name, digest, the line that asked for it). Of a seed the number
+            of operations before it stands instead of a digest.
     """
 
     ops: list[Op] = field(default_factory=list)

@@ -113,7 +113,7 @@ def inputs(trail: Trail, at: Spot) -> list[Input]:
         for name in path[1:]:
             store = trail.store(value, name, at.read)
             value = trail.attribute(value, name, at.read)
-            if value is None and store is None or callable(value):
+            if (value is None and store is None) or callable(value):
                 break
             if store is not None:
                 source, given, written = spot(store[0], store[1].number, store[1].line), False, store[1].number
@@ -158,7 +158,8 @@ def _around(trail: Trail, at: Spot, name: str) -> Iterator[Input]:
     for frame, _, _ in trail.frames_of(at.frame.parent):
         if name in frame.code.co_cellvars and (write := latest(frame, name, at.read)) is not None:
             given = write.line == PARAMETER
-            yield Input(write.value, _caller(frame) if given else spot(frame, write.number, write.line), given, carrier=write.value, name=name)
+            source = _caller(frame) if given else spot(frame, write.number, write.line)
+            yield Input(write.value, source, given, carrier=write.value, name=name)
             return
 
 
@@ -175,8 +176,12 @@ def deciding(code: CodeType) -> frozenset[int]:
 @cache
 def raising(code: CodeType) -> frozenset[int]:
     """Lines of statements that raise."""
-    listed = (one for one in dis.get_instructions(code) if one.opname == "RAISE_VARARGS" and one.positions)
-    return frozenset(line for one in listed if one.positions for line in range(one.positions.lineno or 0, (one.positions.end_lineno or 0) + 1))
+    found: set[int] = set()
+    for one in dis.get_instructions(code):
+        at = one.positions
+        if one.opname == "RAISE_VARARGS" and at and at.lineno and at.end_lineno:
+            found.update(range(at.lineno, at.end_lineno + 1))
+    return frozenset(found)
 
 
 @cache
