@@ -110,20 +110,24 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         return caller(sides.port, i)
     _, mine, like = differing[0]
     value, right = sides.mine(mine), sides.value(like)
-    if (early := _early(sides, i, mine, like)) is not None:
+    if (early := _early(sides, i, mine, like) or _chosen(sides, trail, i, mine, like)) is not None:
         return early
     if value is None:
         return caller(sides.port, i)
     wrong, wanted = trail.key(value) or "", None if right is None else trail.key(right)
-    at_hand = right is not None and like.digest in {one.digest for one in sides.port.ops[:i]}
-    if at_hand and wanted is not None:
-        maker = None if mine.op < 0 else sides.port.ops[mine.op].frame
-        if (choice := chosen(trail, op, maker, wrong, wanted)) is not None:
-            return choice
     place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, wanted, meant=sides.used_alike(mine.digest))
     if mine.op < 0 and place[:2] == (op.frame, op.sites[-1].line):
         return caller(sides.port, i)  # a weight: whose matrix or norm it is, is said where that is called
     return site(place)
+
+
+def _chosen(sides: Sides, trail: Trail, i: int, mine: Operand, like: Operand) -> Site | None:
+    """Where the wrong one was taken of two that were at hand."""
+    op, value, right = sides.port.ops[i], sides.mine(mine), sides.value(like)
+    if value is None or right is None or like.digest not in {one.digest for one in sides.port.ops[:i]}:
+        return None
+    maker = None if mine.op < 0 else sides.port.ops[mine.op]
+    return chosen(trail, op, maker, trail.key(value) or "", trail.key(right) or "")
 
 
 def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
@@ -140,7 +144,7 @@ def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
         return same[-1]
     j = sides.mates.get(i)
     together = mine.op >= 0 and j is not None and named_line(lacking) == named_line(sides.oracle.ops[j])
-    return op.sites[-1] if together and op.sites else None
+    return (between(sides.port.ops[mine.op].sites, op.sites) or op.sites[-1]) if together and op.sites else None
 
 
 def between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:

@@ -15,20 +15,23 @@ LONG = 40  # statements on a way
 NOTHING_KNOWN = object()  # a value that is looked for no more
 
 
-def chosen(trail: Trail, op: Op, maker: Frame | None, wrong: str, right: str) -> Site | None:
+def chosen(trail: Trail, op: Op, maker: Op | None, wrong: str, right: str) -> Site | None:
     """Where a value was taken though the right one was at hand: the earliest such place on its way to an operation."""
     found: Site | None = None
     if op.frame is None:
         return None
     at: Spot | None = spot(op.frame, op.when)
     for _ in range(LONG):
-        if at is None or at.door or at.frame is maker:
+        if at is None or at.door or (maker is not None and at.frame is maker.frame and at.start <= maker.when):
             break
         read = inputs(trail, at)
         near = any(holds(trail, one.value, right, DEEP) for one in [*read, *_others(at)])
         if near and at.frame is not op.frame:
             found = at.site
-        at = next((one.source for one in _carrying(trail, read, wrong) if one.source is not None), None)
+        onward = next((one for one in _carrying(trail, read, wrong) if one.source is not None), None)
+        if onward is None or (near and onward.value is not onward.carrier):
+            break  # picked here out of what has both
+        at = onward.source
     return found
 
 

@@ -101,7 +101,8 @@ def suspects(window: Window, *, more: bool) -> list[Spot]:
     decisions: list[Spot] = []
     for one in ran:
         if not more and not window.bounded and _constant(one):
-            led.append(_or_condition(window, one))
+            above = _or_condition(window, one)
+            led += [*(_led(window, above) if above is not one and not _named(one) else ()), above]
         if len(led) < ENOUGH and one.first in deciding(one.frame.code):
             (written if window.bounded else led).extend(_written(window, one))
             led += _led(window, one)
@@ -109,8 +110,12 @@ def suspects(window: Window, *, more: bool) -> list[Spot]:
     return list(dict.fromkeys([*found, *written, *led, *decisions]))
 
 
+def _named(one: Spot) -> bool:
+    return any(one.start <= write.number <= one.end for write in one.frame.writes if write.line == one.first)
+
+
 def _constant(one: Spot) -> bool:
-    named = any(one.start <= write.number <= one.end for write in one.frame.writes if write.line == one.first)
+    named = _named(one)
     left = any(line == one.first and one.start <= when <= one.end for when, line, _ in one.frame.returns)
     return (named or left) and bare(one) and one.first not in calling(one.frame.code)
 
@@ -132,7 +137,8 @@ def _led(window: Window, decision: Spot) -> list[Spot]:
         key=lambda one: -one.start,
     )
     before = [one for one, constant, depth in back if depth and constant and window.begun <= one.start < window.since]
-    return [*here, *recent, *before]
+    made = [one for one, _, depth in back if depth == 1 and window.begun <= one.start < window.since]
+    return [*here, *recent, *before, *made]
 
 
 def _written(window: Window, decision: Spot) -> list[Spot]:

@@ -89,8 +89,12 @@ class Order:
         told |= {found for found, tensor in self.sides.port.leaves.items() if hard_to_meet(tensor)}
         paired = {j for i, j in self.sides.mates.items() if ours[i].digest == ops[j].digest}
 
+        done = {(op.name, frozenset(one.digest for one in op.operands)) for op in ours if op.operands}
+
         def good(j: int) -> bool:
-            return j in paired or (ops[j].digest in have and hard_to_meet(ops[j].out))
+            op = ops[j]
+            again = (op.name, frozenset(one.digest for one in op.operands)) in done
+            return j in paired or (op.digest in have and (again or hard_to_meet(op.out)))
 
         def known(one: Operand) -> bool:
             return one.digest in told or (one.digest in have and max(one.shape, default=1) > 1)

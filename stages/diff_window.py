@@ -82,6 +82,11 @@ def _goes_on(sides: Sides, gap: Gap, many: int, several: int) -> tuple[int, Spot
     for number, _ in op.frame.lines:
         if op.when < number <= until:
             here = spot(op.frame, number, whole=True)
+            gave = [value for when, _, value in op.frame.returns if here.start <= when <= here.end]
+            if gave and trail.key(gave[-1]) not in known:
+                continue  # it is handed on with others
+            if any(here.start <= one.when < here.end for one in sides.port.ops[made[-1] + 1 :]):
+                continue  # it is computed with
             if not here.door and any(trail.key(one.value) in known for one in inputs(trail, here)):
                 following = here
     return None if following is None else (made[-1], following)
