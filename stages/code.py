@@ -19,6 +19,7 @@ BUILT = "#construction"
 CONSTRUCTORS = {"__init__", "__post_init__", "__new__"}
 PRODUCT = ("model", "generate")  # what a user of a port calls
 OPENING = {f"diff_{part}" for part in ("align", "bisect", "cli", "far", "first", "record", "show", "shrink")}
+OPENING |= {"diff_choice", "diff_decided", "diff_order", "diff_window", "slices"}
 OPENING |= {"diff", "oplog", "oplog_child", "loose"}
 MENDING = {f"edit_{part}" for part in ("kinds", "parts", "scope", "statements", "tables", "text")}
 MENDING |= {"edited", "edits", "mend", "mend_child", "mend_found", "mend_queue", "mend_runner"}

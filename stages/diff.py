@@ -174,7 +174,11 @@ class Bench:
             # Where nothing was computed a library may have been told something else.
             told = told_otherwise(asked, stage, record.ins, given) if len(ours.ops) == ours.start else None
             found.first = told or otherwise(both, stage, given, outs)
-            found.first = found.first or self._misread(asked, record, ours, wrong, near) or first(both, wrong)
+            found.first = (
+                found.first
+                or self._misread(asked, record, ours, wrong, near)
+                or first(both, wrong, raised=found.raised)
+            )
 
     def _misread(
         self, asked: Asked, record: Record, ours: OpLog, wrong: dict[str, tuple[Tensor, Tensor]], near: Near | None

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from .branches import skipped
+from .diff_choice import chosen, counted
 from .diff_sides import Sides, named_line, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
@@ -32,6 +33,9 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
     mine, theirs = (set(re.findall(NUMBER, " ".join(one))) for one in (told, asked or set()))
     for value in op.told:
         if isinstance(value, (int, float, str)) and (repr(value) in mine - theirs or f"'{value}'" in " ".join(told)):
+            whole = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and bool(theirs))
+            if asked is not None and whole and (found := counted(trail, op, value)) is not None and not found.door:
+                return found.site
             start: Place = (op.frame, op.sites[-1].line, op.when)
             ways = [trail.way(*start, key(one) or "") for one in _signed(value)]
             if (at := outside(_strange(sides, trail, max(ways, key=len)))) is not None:
@@ -64,6 +68,12 @@ def _number_key(text: str) -> str | None:
     with suppress(ValueError):
         return key(float(text))
     return None
+
+
+def seeded_at(sides: Sides, i: int) -> Site | None:
+    """Where the generator that an operation draws from was seeded last, if it was more than once."""
+    seeds = [at for name, count, at in sides.port.forms if name == "seed" and int(count) <= i]
+    return seeds[-1] if len(seeds) > 1 else None
 
 
 def withheld_at(sides: Sides, i: int) -> Site | None:
@@ -120,7 +130,7 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         return caller(sides.port, i)
     _, mine, like = differing[0]
     value, right = sides.mine(mine), sides.value(like)
-    if (early := _early(sides, i, mine, like)) is not None:
+    if (early := _early(sides, i, mine, like) or _chosen(sides, trail, i, mine, like)) is not None:
         return early
     if value is None:
         return caller(sides.port, i)
@@ -137,6 +147,15 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
     return site(place)
 
 
+def _chosen(sides: Sides, trail: Trail, i: int, mine: Operand, like: Operand) -> Site | None:
+    """Where the wrong one was taken of two that were at hand."""
+    op, value, right = sides.port.ops[i], sides.mine(mine), sides.value(like)
+    if value is None or right is None or like.digest not in {one.digest for one in sides.port.ops[:i]}:
+        return None
+    maker = None if mine.op < 0 else sides.port.ops[mine.op]
+    return chosen(trail, op, maker, trail.key(value) or "", trail.key(right) or "")
+
+
 def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
     """Of an operation that got something before the oracle's last operation on it: where that one belongs."""
     op, lacking = sides.port.ops[i], None if like.op < 0 else sides.oracle.ops[like.op]
@@ -151,7 +170,7 @@ def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
         return same[-1]
     j = sides.mates.get(i)
     together = mine.op >= 0 and j is not None and named_line(lacking) == named_line(sides.oracle.ops[j])
-    return op.sites[-1] if together and op.sites else None
+    return (between(sides.port.ops[mine.op].sites, op.sites) or op.sites[-1]) if together and op.sites else None
 
 
 def between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:

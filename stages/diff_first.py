@@ -2,24 +2,66 @@
 
 from collections.abc import Callable
 
-from .diff_blame import caller, gave_at, handed_at, told_at, unmasked_at, withheld_at
+from .diff_blame import caller, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, once_too_often, settled
-from .diff_sides import First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
+from .diff_sides import DRAWN, First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
+from .diff_window import alone, decided, parted, stopped_at
+from .diff_words import worded
 from .gates import Tensor
 from .oplog import Operand, OpLog, digest
 
 STRONG = 3  # weight of an operation that both sides have, in one shape and dtype
 
 
-def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
+def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool = False) -> First | None:
     """The first operation that introduces an error which reaches an output; None where no operation does.
 
     Args:
         sides: The logs.
         outs: (the oracle's, the port's) of each output that differs.
+        raised: Whether the port gave none, but raised.
     """
+    # Two frameworks do the same in other operations: what only one of them does says little.
+    gap = None if sides.loosely else parted(sides, outs)
+    if (gap is None or not gap.port or gap.idle) and (sites := stopped_at(sides, raised=raised)):
+        return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here", sites)
+    if gap is not None:
+        if alone(sides, gap) and (found := decided(sides, gap)) is not None:
+            return found
+        if gap.port:
+            return _explained(sides, _fed_otherwise(sides, gap.port), bare=_unlike(sides, gap.port))
+    if gap is None and not sides.loosely and (found := worded(sides, outs)) is not None:
+        return found
+    return _backwards(sides, outs)
+
+
+def _fed_otherwise(sides: Sides, ops: tuple[int, ...]) -> int:
+    """The first of these; of a row of numbers, made otherwise, that is used otherwise too, rather its use."""
+    first, port = ops[0], sides.port.ops
+    if port[first].operands:
+        return first
+    for i in ops[1:]:
+        mate = sides.mates.get(i)
+        if any(one.op == first for one in port[i].operands) and mate is not None:
+            theirs = sides.oracle.ops[mate]
+            if port[i].name == theirs.name and _told(port[i].fixed) != _told(theirs.fixed):
+                return i
+            break
+    return first
+
+
+def _unlike(sides: Sides, ops: tuple[int, ...]) -> bool:
+    """Whether the first of these is a row of numbers that the port uses for something else than the oracle."""
+    port, mates = sides.port.ops, sides.mates
+    if port[ops[0]].operands or port[ops[0]].name in DRAWN:
+        return False
+    user = next((i for i in ops[1:] if any(one.op == ops[0] for one in port[i].operands)), None)
+    return user is None or user not in mates or port[user].name != sides.oracle.ops[mates[user]].name
+
+
+def _backwards(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
     ops = sides.port.ops
     sides.inside = settled(sides)
     ends = {name: last_of(ops, sides.digest(mine)) if hard_to_meet(mine) else None for name, (_, mine) in outs.items()}
@@ -107,7 +149,7 @@ def _left_out(sides: Sides) -> First | None:
     return None
 
 
-def _explained(sides: Sides, i: int) -> First:
+def _explained(sides: Sides, i: int, *, bare: bool = False) -> First:
     if (chosen := helped(sides, i)) is not None:
         return chosen
     op, j = sides.port.ops[i], sides.mates.get(i)
@@ -121,6 +163,9 @@ def _explained(sides: Sides, i: int) -> First:
         found = told_at(sides, i, told - sides.told) or unmasked_at(sides, i) or once_too_often(sides, i)
         return First(number_of(sides, i), found or at, op.sites, why)
     theirs, again = sides.oracle.ops[j], sides.replayed(i, j)
+    if op.name in DRAWN and op.fixed == theirs.fixed and (seed := seeded_at(sides, i)) is not None:
+        why = f"{op.name} gives something else, asked the same: the generator is seeded here"
+        return First(number_of(sides, i), seed, op.sites, why)
     differing = sides.operands(i, j)
     parts = [_operands(sides, mine, like) for _, mine, like in differing]
     if again is not None and sides.digest(again) == theirs.digest:
@@ -138,7 +183,8 @@ def _explained(sides: Sides, i: int) -> First:
     told, asked = _told(op.fixed), _told(theirs.fixed)
     if told != asked and not (again is not None and sides.digest(again) == theirs.digest):
         why += f"; told ({', '.join(sorted(told - asked))}), the oracle's ({', '.join(sorted(asked - told))})"
-        at = told_at(sides, i, told - asked, asked - told) or at
+        words = len(op.operands) == len(theirs.operands) or any("'" in one for one in told - asked)
+        at = at if bare or not words else told_at(sides, i, told - asked, asked - told) or at
     return First(number_of(sides, i), at, op.sites, why)
 
 

@@ -71,12 +71,14 @@ class First:
         at: The port's line that is to be looked at.
         path: The port's lines that lead to the operation, outermost first.
         why: One sentence.
+        suspects: Other lines that may be it, the likeliest first.
     """
 
     step: int
     at: Site | None
     path: tuple[Site, ...]
     why: str
+    suspects: tuple[Site, ...] = ()
 
 
 @dataclass

@@ -18,6 +18,7 @@ from .places import ROOT
 PARAMETER = 0  # the line of a name that a caller gave
 CHANGING = frozenset({"STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF"})
 ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+BLOCKS = ("POP_JUMP", "FOR_ITER", "BEFORE_WITH", "JUMP_IF")  # belong to a statement, where they begin with its line
 NAMES = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_CLOSURE", "LOAD_CLASSDEREF"})
 
 
@@ -65,6 +66,8 @@ class Frame:
         asked: The line of the parent that it was called from.
         began: When.
         writes: Its names, in order.
+        lines: (when, line) of every line that began.
+        raised: (when, line) of the last exception that came by.
         returns: (when, line, value) of what it gave; a generator gives several.
     """
 
@@ -75,6 +78,8 @@ class Frame:
     line: int = 0
     writes: list[Write] = field(default_factory=list)
     returns: list[tuple[int, int, Any]] = field(default_factory=list)
+    lines: list[tuple[int, int]] = field(default_factory=list)
+    raised: tuple[int, int] | None = None
     children: list["Frame"] = field(default_factory=list)
     held: dict[str, Any] = field(default_factory=dict)
 
@@ -148,10 +153,13 @@ class Watch:
             if owner is not None:
                 value = getattr(owner, name, None)
                 before = self.stores.setdefault((id(owner), name), [])
-                if not before or before[-1][1].value is not value:
-                    before.append((mine, Write(self.number, mine.line, name, value)))
-                    self._kept.append(owner)
-        if event == "return":
+                before.append((mine, Write(self.number, mine.line, name, value)))
+                self._kept.append(owner)
+        if event == "line":
+            mine.lines.append((self.number, frame.f_lineno or mine.line))
+        elif event == "exception":
+            mine.raised = (self.number, frame.f_lineno or mine.line)
+        elif event == "return":
             mine.returns.append((self.number, frame.f_lineno or mine.line, given))
         mine.line = frame.f_lineno or mine.line
         return self._went
@@ -193,9 +201,7 @@ def watching(*folders: str) -> Iterator[Watch]:
 @cache
 def spans(code: CodeType) -> dict[int, tuple[int, int]]:
     """The first and last line of the expression that a line stands in, by line."""
-    ranges = sorted(
-        {(a, b) for a, b, _, _ in code.co_positions() if a and b and a >= code.co_firstlineno and b - a < 40}
-    )
+    ranges = sorted({(a, b) for a, b in _expressions(code) if a >= code.co_firstlineno and b - a < 40})
     merged: list[list[int]] = []
     for first, last in ranges:
         if merged and first <= merged[-1][1]:
@@ -203,6 +209,23 @@ def spans(code: CodeType) -> dict[int, tuple[int, int]]:
         else:
             merged.append([first, last])
     return {line: (first, last) for first, last in merged for line in range(first, last + 1)}
+
+
+def _expressions(code: CodeType) -> Iterator[tuple[int, int]]:
+    """First and last lines of what an instruction belongs to, without statements that have others in them."""
+    listed = [(one, one.positions) for one in dis.get_instructions(code) if one.positions]
+    margins: dict[int, int] = {}
+    for _, at in listed:
+        if at.lineno and at.col_offset is not None:
+            margins[at.lineno] = min(margins.get(at.lineno, at.col_offset), at.col_offset)
+    blocks = {
+        (at.lineno, at.end_lineno)
+        for one, at in listed
+        if one.opname.startswith(BLOCKS) and at.lineno and at.col_offset == margins.get(at.lineno)
+    }
+    for _, at in listed:
+        if at.lineno and at.end_lineno:
+            yield at.lineno, at.lineno if (at.lineno, at.end_lineno) in blocks else at.end_lineno
 
 
 @cache
@@ -247,10 +270,13 @@ def changes(code: CodeType) -> frozenset[int] | None:
 def stored(code: CodeType) -> dict[int, tuple[tuple[str, str], ...]]:
     """(name, attribute) of every attribute that a line sets on a name."""
     found: dict[int, list[tuple[str, str]]] = {}
-    before = None
+    before = twice = None
     for one in dis.get_instructions(code):
-        if one.opname == "STORE_ATTR" and before is not None and before.opname in NAMES and one.positions:
-            found.setdefault(one.positions.lineno or 0, []).append((str(before.argval), str(one.argval)))
+        owner = twice if before is not None and before.opname == "SWAP" else before  # `x.n += 1` has it from a copy
+        if one.opname == "STORE_ATTR" and owner is not None and owner.opname in NAMES and one.positions:
+            found.setdefault(one.positions.lineno or 0, []).append((str(owner.argval), str(one.argval)))
+        if one.opname == "COPY":
+            twice = before
         if one.opname != "CACHE":
             before = one
     return {line: tuple(pairs) for line, pairs in found.items()}

@@ -197,6 +197,8 @@ def mended(
     """Search for an edit that mends a failing occurrence."""
     at = marked.at if marked else None
     search = Search(
-        table, held, stage, occurrence, dict(planted.TEXTS), seen(watch), at, seconds=seconds, given=given(watch)
-    )
+        table, held, stage, occurrence, dict(planted.TEXTS), seen(watch), at,
+        preferred=[(one.file, one.line) for one in (marked.suspects if marked else ())],
+        seconds=seconds, given=given(watch),
+    )  # fmt: skip
     return search.run()

@@ -104,7 +104,8 @@ class OpLog:
         start: Number of the first that belongs to what is compared: those before it made the model.
         watch: The calls of Python around them, where these are logged too.
         keys: Of the values that Python had on the way: see `whence.key`.
-        forms: What gave back the bytes it got: (name, digest, the line that asked for it).
+        forms: What gave back the bytes it got: (name, digest, the line that asked for it). Of a seed the number
+            of operations before it stands instead of a digest.
     """
 
     ops: list[Op] = field(default_factory=list)
@@ -189,6 +190,8 @@ class _Recorder:
             result = original(*args, **named)
             changed = args[0] if name == "setitem" else result
             given = list(changed) if isinstance(changed, (list, tuple)) else [changed]
+            if name == "seed" and (sites := lines()):
+                self.log.forms.append((name, str(len(self.log.ops)), sites[-1]))
             if given and all(isinstance(one, self.mx.array) for one in given):
                 self._note(name, original, args, named, operands, given)
             return result
