@@ -152,15 +152,15 @@ class Source:
         """Functions of so many arguments that the file defines or imports and never calls."""
         own = self.library.functions.get(self.file, {})
         for name, definition in own.items():
-            if name not in self.read and self.library.mentioned.get(name, 0) == 0 and _takes(definition, count):
+            if name not in self.named and self.library.mentioned.get(name, 0) == 0 and _takes(definition, count):
                 yield name
         for name in self._imported():
-            if name not in self.read and any(_takes(one, count) for one in self.library.methods.get(name, ())):
+            if name not in self.named and any(_takes(one, count) for one in self.library.methods.get(name, ())):
                 yield name
 
     def idle_calls(self, scope: Scope) -> Iterator[str]:
         """Calls of functions that the file defines or imports and never calls, of what is in scope by their names."""
-        known = {*self._imported(), *self.library.functions.get(self.file, {})} - self.read
+        known = {*self._imported(), *self.library.functions.get(self.file, {})} - self.named
         for name in sorted(known):
             for definition in self.library.methods.get(name, [])[:MOST]:
                 arguments = definition.args
@@ -230,6 +230,12 @@ class Source:
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         ]
+
+    @cached_property
+    def named(self) -> frozenset[str]:
+        """Every name that the file reads: an attribute may be called like a function."""
+        nodes = (one for one in ast.walk(self.tree) if isinstance(one, ast.Name))
+        return frozenset(one.id for one in nodes if isinstance(one.ctx, ast.Load))
 
     @cached_property
     def read(self) -> frozenset[str]:

@@ -4,7 +4,7 @@ import ast
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .edit_scope import Scope
 from .edit_text import Source
@@ -20,6 +20,7 @@ LINES = 160  # the most suspicious of which edits are made
 NEARBY = 8  # lines around the marked one that are among them
 PREFERRED = 3.0  # times as suspicious are lines that somebody else suspects
 SAME_FUNCTION, SAME_FILE, SAME_LINE = 2.5, 1.5, 2.0  # times as suspicious is what is near the marked line
+CLEARED = 0.6  # share of the highest suspicion, under which a line counts as cleared
 CONSTANT = 0.7  # times as suspicious is what a suspicious line only speaks of
 
 
@@ -64,6 +65,11 @@ def queue(
 ) -> list[tuple[Edit, float]]:
     """All edits worth a try, the likeliest first."""
     marked = suspect.marked
+    if marked and not suspect.first:
+        # Where runs are dear, a marked line that earlier stages run and pass is not worth the time.
+        most = max(suspicion.values(), default=0.0)
+        marked = marked if suspicion.get((marked.file, marked.line), most) >= CLEARED * most else None
+        suspect = replace(suspect, marked=marked)
     times = dict.fromkeys(suspect.preferred, PREFERRED)
     suspicion = {line: found * times.get(line, 1.0) for line, found in suspicion.items()}
     chosen = dict(sorted(suspicion.items(), key=lambda pair: (-pair[1], pair[0]))[:LINES])
@@ -111,7 +117,9 @@ def suspicions(failing: Sequence[Ran], passing: Sequence[Ran]) -> dict[Line, flo
     for one in passing:
         for line in one.lines:
             passes[line] = passes.get(line, 0.0) + (CHANCE if one.check.stage == stage else 1.0)
-    return {line: count / math.sqrt(len(failing) * (count + passes.get(line, 0.0))) for line, count in fails.items()}
+    # As of one failing occurrence, however many were looked at: many of one stage do not outweigh stages that pass.
+    shares = {line: count / len(failing) for line, count in fails.items()}
+    return {line: share / math.sqrt(share + passes.get(line, 0.0)) for line, share in shares.items()}
 
 
 def _strings(sources: dict[str, Source], lines: Iterable[Line]) -> set[str]:

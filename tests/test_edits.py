@@ -117,6 +117,12 @@ def test_an_argument_is_handed_on_by_its_name():
     assert any("g(x, mask=mask)" in one for one in found)
 
 
+def test_a_function_that_nothing_calls_is_called_for_nothing():
+    text = "def signal(x, y):\n    return x.signal\n\n\ndef f(x, y, done):\n    z = None\n    return z\n"
+    found = made(text, scope=Scope({"x": {"X"}, "y": {"Y"}, "done": {"bool"}}))
+    assert any("z = (None if done else signal(x, y))" in one for one in found)
+
+
 def test_a_string_is_exchanged_for_one_like_it():
     found = made("def f(a):\n    return a['t_max']\n", strings=("t_min", "steps"))
     assert any("a['t_min']" in one for one in found)

@@ -124,7 +124,7 @@ def test_lines_that_only_failing_occurrences_run_are_suspected_first():
     failing = [Ran(check, "x", 0.1, {("f", 1), ("f", 2)}), Ran(check, "x", 0.1, {("f", 1), ("f", 3)})]
     passing = [Ran(before, "", 0.1, {("f", 1), ("f", 4)}), Ran(before, "", 0.1, {("f", 1)})]
     found = suspicions(failing, passing)
-    assert found == pytest.approx({("f", 1): 0.5**0.5, ("f", 2): 0.5**0.5, ("f", 3): 0.5**0.5})
+    assert found == pytest.approx({("f", 1): 3**-0.5, ("f", 2): 0.5**0.5, ("f", 3): 0.5**0.5})
     passing = [replace(one, check=check) for one in passing]
     assert suspicions(failing, passing)["f", 1] > found["f", 1]
 
