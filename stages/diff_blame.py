@@ -6,6 +6,7 @@ from typing import Any
 
 from .branches import skipped
 from .diff_choice import chosen, counted
+from .diff_decided import left_undone
 from .diff_sides import Sides, named_line, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
@@ -165,6 +166,11 @@ def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
     later = next((n for n, j in sides.mates.items() if j == like.op), None)
     if later is not None and later > i:
         return between(sides.port.ops[later].sites, op.sites)
+    trail = trail_of(sides)
+    if trail is not None and mine.op >= 0 and like.op not in sides.mates.values():
+        idle = left_undone(sides, trail, sides.port.ops[mine.op], op)
+        if idle is not None and not idle.door:
+            return idle.site
     same = [at for name, found, at in sides.port.forms if (name, found) == (lacking.name, mine.digest)]
     if same:
         return same[-1]

@@ -240,7 +240,7 @@ def _parting(before: Frame | None, raising: Frame) -> Site | None:
     inside: Frame | None = raising
     while inside is not None and id(inside) not in around:
         inside = inside.parent
-    if inside is None or inside.raised is None:
+    if inside is None or inside is raising or inside.raised is None:
         return None
     here = spot(inside, inside.raised[0])
     return None if here.door else here.site

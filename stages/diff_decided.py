@@ -9,6 +9,7 @@ from .diff_choice import plain, risen
 from .diff_sides import Sides
 from .frames import Frame
 from .likeness import key, members, telling
+from .oplog import Op
 from .slices import Spot, bare, calling, deciding, governing, idle, inputs, spot
 from .whence import Trail
 
@@ -83,6 +84,13 @@ class Window:
 
     def _same(self, one: Any, other: Any) -> bool:
         return one is other or (key(other) is not None and self.trail.key(one) == self.trail.key(other))
+
+
+def left_undone(sides: Sides, trail: Trail, made: Op, used: Op) -> Spot | None:
+    """The statement between two operations that does nothing: a `pass`, or a condition that is a constant."""
+    frames = list(dict.fromkeys([*stack(made.frame), *stack(used.frame)]))
+    window = Window(sides, trail, made.when, used.when, frames)
+    return next((one for one in window.spots() if one.first in idle(one.frame.code)), None)
 
 
 def suspects(window: Window, *, more: bool) -> list[Spot]:

@@ -219,8 +219,10 @@ class Sides:
 
 def hard_to_meet(tensor: Tensor) -> bool:
     """Whether two tensors are hardly equal by chance: many elements, not all of them one, or a float of many digits."""
-    if tensor.dtype in FLOATS and np.any(np.mod(wide(tensor) * ROUND, 1)):
-        return True
+    if tensor.dtype in FLOATS:
+        values = wide(tensor)
+        if np.any(np.mod(values[np.isfinite(values)] * ROUND, 1)):
+            return True
     return tensor.size >= MANY and bool(np.any(tensor.ravel() != tensor.ravel()[0]))
 
 

@@ -3,7 +3,7 @@
 from .diff_choice import ended, raised_at, refused
 from .diff_decided import Window, stack, suspects
 from .diff_order import Gap, Order
-from .diff_sides import First, Sides, named_line, number_of, trail_of
+from .diff_sides import First, Sides, hard_to_meet, named_line, number_of, trail_of
 from .frames import Frame
 from .gates import Tensor
 from .opsites import Site
@@ -36,7 +36,8 @@ def alone(sides: Sides, gap: Gap) -> bool:
     if given & {one.digest for j in gap.oracle[:NEXT] for one in sides.oracle.ops[j].operands}:
         return False
     since = -1 if gap.before is None else sides.mates[gap.before]
-    if any(sides.port.ops[i].digest in gap.wanted for i in _made_of(sides, gap.port[0])):
+    outs = (sides.port.ops[i] for i in _made_of(sides, gap.port[0]))
+    if any(one.digest in gap.wanted and hard_to_meet(one.out) for one in outs):
         return False  # an output is made in another way
     return not any(_akin(sides, i, since) for i in _made_of(sides, gap.port[0]))
 
