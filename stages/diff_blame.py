@@ -34,6 +34,8 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
     mine, theirs = (set(re.findall(NUMBER, " ".join(one))) for one in (told, asked or set()))
     for value in op.told:
         if isinstance(value, (int, float, str)) and (repr(value) in mine - theirs or f"'{value}'" in " ".join(told)):
+            if isinstance(value, int) and abs(value) > 1 and repr(-value) in theirs and key(value) in sides.keys:
+                return None  # the number is the oracle's: with the other sign, it is used otherwise
             whole = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and bool(theirs))
             if asked is not None and whole and (found := counted(trail, op, value)) is not None and not found.door:
                 return found.site
