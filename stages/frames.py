@@ -13,6 +13,7 @@ from functools import cache
 from types import CodeType, FrameType
 from typing import Any
 
+from .opsites import ASIDE
 from .places import ROOT
 
 PARAMETER = 0  # the line of a name that a caller gave
@@ -179,7 +180,7 @@ class Watch:
         found = self._codes.get(id(code))  # a function's own hash is made of all that it holds, every time
         if found is None:
             name = code.co_filename.removeprefix(f"{ROOT}/").rpartition("site-packages/")[2]
-            if name.startswith(self.folders):
+            if name.startswith(self.folders) and name not in ASIDE:
                 found = Known(code, name, assigned(code), stored(code), changes(code))
             else:
                 found = Known(code, "", {}, {}, None)

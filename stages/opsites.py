@@ -10,6 +10,7 @@ from .places import ROOT
 
 PACKAGES = "site-packages/"
 LOGS = ("oplog.py", "torchlog.py", "opsites.py")  # what logs is on no way
+ASIDE = ("port/observe.py",)  # nor what a port lets stand around its functions, or the framework's, to note them
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def _named(name: str) -> str | None:
     file = Path(name).relative_to(ROOT).as_posix()
     if file.startswith(("stages/", "tests/")):
         return "" if file.endswith(LOGS) else None
-    return file
+    return "" if file in ASIDE else file
 
 
 @cache
