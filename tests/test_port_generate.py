@@ -76,6 +76,20 @@ def test_a_static_cache_changes_nothing(model, tokens, sampler):
     assert made(static) == made(growing)
 
 
+@pytest.mark.parametrize("chunk", [2, 4, 7, 8, 64])
+def test_a_prompt_in_chunks_is_encoded_to_its_last_token(model, chunk):
+    """A chunk of one token alone sums in another order, so 10 tokens are cut where no such one is left."""
+    prompt = list(range(3, 13))
+    whole, parts = model.new_cache(), model.new_cache()
+    generation.prefill(model, prompt, whole, None)
+    generation.prefill(model, prompt, parts, chunk)
+    for one, other in zip(whole, parts, strict=True):
+        assert one.offset == other.offset == len(prompt)
+        for a, b in zip(one.seen(), other.seen(), strict=True):
+            assert a.shape == b.shape
+            assert mx.array_equal(a, b)
+
+
 def test_a_seed_is_a_run_and_another_seed_another(model, tokens):
     assert made(run(model, tokens, seed=5)) == made(run(model, tokens, seed=5)) != made(run(model, tokens, seed=6))
 
