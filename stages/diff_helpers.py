@@ -19,6 +19,7 @@ from .frames import Frame
 from .gates import Tensor
 from .likeness import NOTHING, evaluated, is_array
 from .opsites import Site
+from .slices import idle
 from .whence import DOORS, Place, Trail, site
 
 
@@ -99,6 +100,8 @@ def _mended(sides: Sides, i: int, frame: Frame) -> First | None:
     trail, called, args = trail_of(sides), function_of(frame), given(frame)
     if trail is None or called is None or frame.parent is None or _right(sides, frame):
         return None
+    if any(line in idle(frame.code) for _, line in frame.lines):
+        return None  # a statement that does nothing ran in it: what lacks is there, not in what it was given
     if not _again(called, args, frame):
         return None
     wanted, asked = _wanted(sides, frame), (frame.parent, frame.asked, frame.began)

@@ -28,8 +28,10 @@ def wrong_inside(sides: Sides, i: int, frame: Frame) -> First | None:
         i: An operation that goes wrong within.
         frame: The call of a function that is given only what is the oracle's.
     """
-    if not contradicted(frame):
-        return None
+    if not contradicted(frame) or not any(
+        one is not None and sides.digest(one) in sides.known for one in _twins(frame)
+    ):
+        return None  # what gives nothing the oracle has is no twin, only called so
     inner = frame
     while (deeper := next((one for one in _within(inner) if contradicted(one)), None)) is not None:
         inner = deeper

@@ -11,8 +11,8 @@ from stages.mutate import mutants_of
 from stages.places import MODELS, ROOT
 from stages.planted import Mutant
 
-# Ten of 202 (seed 0), which the rules were written with; and ten of 248 (seed 0), drawn later. MetaDiffusion's own are in
-# tests/torch.
+# Ten of 202 (seed 0), which the rules were written with; and ten of 248 (seed 0), drawn later. MetaDiffusion's own are
+# in tests/torch.
 DRAWN = (
     "opening and closing counted",
     "picture's values not normed",
