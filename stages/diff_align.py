@@ -67,11 +67,15 @@ def _anchors(port: list[Op], oracle: list[Op]) -> list[tuple[int, int]]:
     once_a, once_b = Counter(ours), Counter(theirs)
     where = {key: j for j, key in enumerate(theirs) if once_b[key] == 1}
     candidates = [(i, where[key]) for i, key in enumerate(ours) if once_a[key] == 1 and key in where]
-    # The longest increasing subsequence of their places in the oracle's log.
+    return rising(candidates)
+
+
+def rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Of pairs in the port's order, the most that are in the oracle's order too."""
     tails: list[int] = []
     ends: list[int] = []
     back: list[int] = []
-    for n, (_, j) in enumerate(candidates):
+    for n, (_, j) in enumerate(pairs):
         at = int(np.searchsorted(tails, j))
         tails[at : at + 1] = [j]
         ends[at : at + 1] = [n]
@@ -79,7 +83,7 @@ def _anchors(port: list[Op], oracle: list[Op]) -> list[tuple[int, int]]:
     chain: list[tuple[int, int]] = []
     n = ends[-1] if ends else -1
     while n >= 0:
-        chain.append(candidates[n])
+        chain.append(pairs[n])
         n = back[n]
     return chain[::-1]
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+from .diff_align import rising
 from .diff_sides import Sides, hard_to_meet
 from .gates import FLOATS
 from .oplog import Op, Operand
@@ -60,20 +61,7 @@ class Order:
             for i, j in sorted(self.sides.mates.items())
             if ours[i].digest == theirs[j].digest and i >= self.sides.port.start and hard_to_meet(ours[i].out)
         ]
-        ends: list[int] = []
-        tails: list[int] = []
-        back: list[int] = []
-        for n, (_, j) in enumerate(pairs):
-            at = bisect_left(tails, j)
-            tails[at : at + 1] = [j]
-            ends[at : at + 1] = [n]
-            back.append(ends[at - 1] if at else -1)
-        chain: list[tuple[int, int]] = []
-        n = ends[-1] if ends else -1
-        while n >= 0:
-            chain.append(pairs[n])
-            n = back[n]
-        return chain[::-1]
+        return rising(pairs)
 
     def port(self, *, strictly: bool = True) -> list[int]:
         """The port's operations that are unlike and stay so, in order; without what nobody looked at, if strictly."""
