@@ -89,7 +89,7 @@ def test_texts_in_memory_are_the_port(checks):
     wrong = TEXT.replace("sure_BC | forced_BC", "sure_BC")
     with Runner(MODEL, {FILE: wrong}) as runner:
         found = runner.survey(checks[:3], often=0, seconds=3.0)
-        assert [one["why"] for one in found] == ["", "accepted", ""] or any(one["why"] for one in found)
+        assert "accepted" in [one["why"] for one in found]
         assert any(file == FILE for file, _ in found[0]["lines"])
         right = {"file": FILE, "text": TEXT, "imported": False}
         assert runner.held(right, checks, 2.0) == (len(checks), "")
