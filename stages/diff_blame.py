@@ -105,7 +105,7 @@ def unmasked_at(sides: Sides, i: int) -> Site | None:
         ]
         if lacks:
             wrong = trail.key(value) or ""
-            place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, None, meant=False)
+            place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, None, meant=0)
             others = [sides.value(other) for other in lacks[0].operands if other.digest != one.digest]
             return site(_at_hand(trail, place, wrong, {key(other) or "" for other in others}))
     return None
@@ -139,7 +139,8 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         return caller(sides.port, i)
     wrong, wanted = trail.key(value) or "", None if right is None else trail.key(right)
     place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, wanted, meant=sides.used_alike(mine.digest))
-    if mine.op < 0 and place[:2] == (op.frame, op.sites[-1].line):
+    at_hand = any(trail.key(one.value) == wanted for one in op.frame.writes if one.number <= op.when)
+    if mine.op < 0 and place[:2] == (op.frame, op.sites[-1].line) and not at_hand:
         return caller(sides.port, i)  # a weight: whose matrix or norm it is, is said where that is called
     if place[0] is op.frame:
         names = [
@@ -159,6 +160,11 @@ def _chosen(sides: Sides, trail: Trail, i: int, mine: Operand, like: Operand) ->
     return chosen(trail, op, maker, trail.key(value) or "", trail.key(right) or "")
 
 
+def early_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]]) -> Site | None:
+    """Where something was handed on before the oracle's last operation on it."""
+    return next((at for _, mine, like in differing if (at := _early(sides, i, mine, like)) is not None), None)
+
+
 def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
     """Of an operation that got something before the oracle's last operation on it: where that one belongs."""
     op, lacking = sides.port.ops[i], None if like.op < 0 else sides.oracle.ops[like.op]
@@ -173,12 +179,39 @@ def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
         idle = left_undone(sides, trail, sides.port.ops[mine.op], op)
         if idle is not None and not idle.door:
             return idle.site
+        if (left := _left_early(sides, mine, op, lacking)) is not None:
+            return left
     same = [at for name, found, at in sides.port.forms if (name, found) == (lacking.name, mine.digest)]
     if same:
         return same[-1]
     j = sides.mates.get(i)
     together = mine.op >= 0 and j is not None and named_line(lacking) == named_line(sides.oracle.ops[j])
     return (between(sides.port.ops[mine.op].sites, op.sites) or op.sites[-1]) if together and op.sites else None
+
+
+def _left_early(sides: Sides, mine: Operand, used: Op, lacking: Op) -> Site | None:
+    """Where the file that made something gave it out, if the oracle does more with it where it makes it.
+
+    Args:
+        sides: The logs.
+        mine: What the port made and gave out.
+        used: The operation that it came to.
+        lacking: What the oracle does with it first.
+    """
+    made, trail = sides.port.ops[mine.op], trail_of(sides)
+    makers = [sides.oracle.ops[one.op] for one in lacking.operands if one.op >= 0 and one.digest == mine.digest]
+    alike = [one for one in makers if one.sites and lacking.sites and one.sites[-1].file == lacking.sites[-1].file]
+    wanted = key(made.out)
+    if trail is None or not alike or made.frame is None or wanted is None:
+        return None
+    gave = [
+        (when, Site(one.file, line, one.code.co_name))
+        for one in trail.watch.frames
+        if one.file == made.frame.file and (one.parent is None or one.parent.file != one.file)
+        for when, line, value in one.returns
+        if made.when < when < used.when and trail.holds(value, wanted, 1)
+    ]
+    return max(gave, key=lambda one: one[0])[1] if gave else None
 
 
 def between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from .diff_blame import caller, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
+from .diff_blame import caller, early_at, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, once_too_often, settled
@@ -178,6 +178,7 @@ def _explained(sides: Sides, i: int, *, bare: bool = False) -> First:
             at = withheld_at(sides, i) or at
     elif parts:
         why = f"{op.name}, given something else: {'; '.join(parts)}"
+        at = early_at(sides, i, differing) or at
     else:
         why = f"{op.name} of the same arrays gives something else"
     told, asked = _told(op.fixed), _told(theirs.fixed)
