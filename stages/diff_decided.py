@@ -115,7 +115,27 @@ def suspects(window: Window, *, more: bool) -> list[Spot]:
             (written if window.bounded else led).extend(_written(window, one))
             led += _led(window, one)
             decisions.append(one)
-    return list(dict.fromkeys([*found, *written, *led, *decisions]))
+    novel = [one for one in led if more and _novel(window, one)]
+    likely = [*found, *novel, *written, *led, *decisions]
+    return list(dict.fromkeys([*(_undone(likely[0]) if likely else ()), *likely]))
+
+
+def _novel(window: Window, one: Spot) -> bool:
+    """Whether a statement gives something made of nothing, with a number in it that the oracle never had."""
+    if not bare(one):
+        return False
+    gave = [value for when, _, value in one.frame.returns if one.start <= when <= one.end]
+    named = (write for write in one.frame.writes if write.line == one.first and one.start <= write.number <= one.end)
+    parts = (part for value in (*gave, *(write.value for write in named)) for part in members(value))
+    numbers = (part for part in parts if isinstance(part, float) and part % 1)
+    return any(key(part) not in window.sides.keys and repr(part) not in window.sides.told for part in numbers)
+
+
+def _undone(at: Spot) -> list[Spot]:
+    """What did nothing in the same call before a statement, and might have done it instead: the last of it."""
+    lines = idle(at.frame.code)
+    before = [number for number, line in at.frame.lines if number <= at.start and line in lines] if lines else []
+    return [spot(at.frame, before[-1], whole=True)] if before else []
 
 
 def _named(one: Spot) -> bool:

@@ -16,6 +16,7 @@ from goldens.store import Golden
 
 from . import loose, sides, torchlog
 from .asked import table_of
+from .diff_members import answers
 from .errors import HarnessError
 from .frames import watching
 from .gates import Tensor
@@ -88,7 +89,7 @@ def answer(asked: Asked, out: Path) -> None:
     watched = torchlog.recording(sys.modules[package]) if package == "torch" else recording()
     with watching(*FOLDERS) as watch, watched as log:
         outs = sides.call(cuts, model, stage, asked.occurrence, record.ins)
-    log.keys = keys(watch)
+    log.keys, log.asked = keys(watch), answers(watch)
     write(out, log, outs)
 
 
@@ -107,7 +108,7 @@ def write(path: Path, log: OpLog, outs: Trace) -> None:
         }
         for op in log.ops
     ]
-    loose.save(path, tensors, {"ops": told, "keys": sorted(log.keys)})
+    loose.save(path, tensors, {"ops": told, "keys": sorted(log.keys), "asked": sorted(log.asked)})
 
 
 def read(path: Path) -> tuple[OpLog, Trace]:
@@ -128,7 +129,7 @@ def read(path: Path) -> tuple[OpLog, Trace]:
         {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
         for kind in ("leaf:", "out:")
     )
-    return OpLog(ops, leaves, keys=set(told["keys"])), outs
+    return OpLog(ops, leaves, keys=set(told["keys"]), asked={(n, answer) for n, answer in told["asked"]}), outs
 
 
 if __name__ == "__main__":
