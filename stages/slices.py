@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from types import CodeType
 from typing import Any
 
@@ -173,7 +174,7 @@ def deciding(code: CodeType) -> frozenset[int]:
 def _jumps(code: CodeType) -> tuple[dis.Instruction, ...]:
     """Jumps that are decided by the program; a `with` decides nothing but whether an exception goes on."""
     listed = list(dis.get_instructions(code))
-    pairs = zip(listed, listed[1:], strict=False)
+    pairs = pairwise(listed)
     return tuple(one for last, one in pairs if one.opname.startswith(JUMPS) and last.opname != "WITH_EXCEPT_START")
 
 
