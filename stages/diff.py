@@ -88,6 +88,7 @@ class Bench:
     Attributes:
         logs: Folder that keeps what the oracle did, for whoever opens the same occurrence many times.
         seconds: How long to search for an edit of the port that mends what fails; 0 for not at all.
+        objected: Whether somebody objects to what is opened: if it is right alone, it is opened after an ordinary run.
     """
 
     table: Table
@@ -95,6 +96,7 @@ class Bench:
     model: Any
     logs: Path | None = None
     seconds: float = 0.0
+    objected: bool = False
 
     def open(self, stage: Stage, occurrence: str, *, free: bool = True) -> Opened:
         """Compare the occurrence operation by operation.
@@ -106,38 +108,65 @@ class Bench:
         record = held.golden.read(stage.name, occurrence)
         found = Opened(stage.name, occurrence, held.name, held.tier)
         cuts = doors.cuts("port", self.table.model)
-        plain: Trace = {}
-        outs: Trace = {}
-        with watching("port/") as watch, recording(watch) as ours:
-            try:
-                # Loaded anew: what it makes of the checkpoint is part of what may be wrong.
-                model = cuts.load(held.checkpoint, held.compute)
-                ours.start = len(ours.ops)
-                outs = doors.call(cuts, model, stage, occurrence, record.ins)
-            except Exception as error:  # noqa: BLE001 -- whatever the port raises is said of the port
-                found.notes.append(f"the port raises {said(error)}")
-                found.raised = True
-                ours.start = ours.start or len(ours.ops)
-        if not found.raised:
-            plain = doors.call(cuts, self.model, stage, occurrence, record.ins)
-        found.outs = _distances(record.outs, plain)
-        found.failing = [
-            name
-            for name in sorted(record.outs.keys() | plain.keys())
-            if not _passes(stage, name, held.tier, record, plain)
-        ]
-        found.margins = dict(_margins(stage, record, plain))
+        ours, outs = self._watched(found, stage, record)
+        plain = {} if found.raised else doors.call(cuts, self.model, stage, occurrence, record.ins)
+        self._held_to(found, stage, record, plain)
+        alone = found.diverges
+        if self.objected and not alone:
+            used = self._used(found)
+            plain = doors.call(cuts, used, stage, occurrence, record.ins)
+            self._held_to(found, stage, record, plain)
+            if found.diverges:
+                found.notes.append("alone it is right, after the port's ordinary run it is not: something is kept")
+                ours, outs = self._watched(found, stage, record, used)
         if not found.raised and any(
             plain[name].tobytes() != outs[name].tobytes() for name in plain.keys() & outs.keys()
         ):
             found.notes.append("watched, the port gives other bits than plain: its compiled functions round otherwise")
         self._beside(found, ours, record, outs)
-        if self.seconds and found.failing:
+        # An edit is tried on a port that is loaded anew, which is right alone where something is kept.
+        if self.seconds and found.failing and alone:
             found.searched = mended(self.table, held, stage.name, occurrence, found.first, ours.watch, self.seconds)
             found.first = found.searched.believed(found.first)
         if free:
             self._free(found, stage, record)
         return found
+
+    def _watched(self, found: Opened, stage: Stage, record: Record, used: Any = None) -> tuple[OpLog, Trace]:
+        """The port's operations and outputs; of a model that is loaded anew, unless one is given."""
+        cuts = doors.cuts("port", self.table.model)
+        outs: Trace = {}
+        with watching("port/") as watch, recording(watch) as ours:
+            try:
+                # Loaded anew: what it makes of the checkpoint is part of what may be wrong.
+                model = used or cuts.load(self.held.checkpoint, self.held.compute)
+                ours.start = len(ours.ops)
+                outs = doors.call(cuts, model, stage, found.occurrence, record.ins)
+            except Exception as error:  # noqa: BLE001 -- whatever the port raises is said of the port
+                found.notes.append(f"the port raises {said(error)}")
+                found.raised = True
+                ours.start = ours.start or len(ours.ops)
+        return ours, outs
+
+    def _used(self, found: Opened) -> Any:
+        """A model that has made the port's ordinary run, as the judge's has before it is fed anything."""
+        model = doors.cuts("port", self.table.model).load(self.held.checkpoint, self.held.compute)
+        config = json.loads((self.held.checkpoint / "config.json").read_text())
+        try:
+            doors.taps("port", self.table.model).run(model, plan(self.held.case, config), lambda *_: None)
+        except Exception as error:  # noqa: BLE001 -- whatever the port raises is said of the port
+            found.notes.append(f"the port's ordinary run raises {said(error)}")
+        return model
+
+    def _held_to(self, found: Opened, stage: Stage, record: Record, plain: Trace) -> None:
+        """Say how far the port's outputs are from the golden's, and which of them fail."""
+        found.outs = _distances(record.outs, plain)
+        found.failing = [
+            name
+            for name in sorted(record.outs.keys() | plain.keys())
+            if not _passes(stage, name, self.held.tier, record, plain)
+        ]
+        found.margins = dict(_margins(stage, record, plain))
 
     def _beside(self, found: Opened, ours: OpLog, record: Record, outs: Trace) -> None:
         asked = Asked(

@@ -7,6 +7,7 @@ from typing import Any
 from .branches import skipped
 from .diff_choice import chosen, counted
 from .diff_decided import left_undone
+from .diff_options import renumbered
 from .diff_sides import Sides, named_line, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
@@ -41,7 +42,9 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
                 return found.site
             start: Place = (op.frame, op.sites[-1].line, op.when)
             ways = [trail.way(*start, key(one) or "") for one in _signed(value)]
-            if (at := outside(_strange(sides, trail, max(ways, key=len)))) is not None:
+            way = max(ways, key=len)
+            at = renumbered(sides.oracle.fractions, trail, way[-1], theirs) if isinstance(value, float) else None
+            if (at := at or outside(_strange(sides, trail, way))) is not None:
                 return at
             # Held by something whose inside is no code of the port's.
             early = number_first(trail, value) if isinstance(value, float) and value % 1 else None

@@ -93,7 +93,9 @@ def diff(
         elif shrink:
             document, shown, failed = _shrunk(table, held, stage, load, out)
         else:
-            bench = Bench(table, held, load(held.checkpoint, held.compute), seconds=seconds)
+            bench = Bench(
+                table, held, load(held.checkpoint, held.compute), seconds=seconds, objected=planted is not None
+            )
             document, shown, failed = _told(bench.open(table[stage], occurrence, free=not forced))
     for text in [json.dumps({"schema": 1, **document})] if as_json else shown:
         click.echo(text)

@@ -6,6 +6,7 @@ from .diff_blame import caller, early_at, gave_at, handed_at, seeded_at, told_at
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, once_too_often, settled
+from .diff_members import misjudged
 from .diff_sides import DRAWN, First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
 from .diff_window import alone, decided, parted, stopped_at
 from .diff_words import worded
@@ -27,6 +28,8 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool 
     gap = None if sides.loosely else parted(sides, outs)
     if (gap is None or not gap.port or gap.idle) and (sites := stopped_at(sides, raised=raised)):
         return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here", sites)
+    if not sides.loosely and (found := misjudged(sides, gap)) is not None:
+        return found
     if gap is not None:
         if alone(sides, gap) and (found := decided(sides, gap)) is not None:
             return found

@@ -26,12 +26,13 @@ from .diff_fields import made_of
 from .diff_sides import First
 from .expressions import given_as
 from .frames import Frame, reads, watching
-from .likeness import key
+from .likeness import key, telling
 from .oplog_child import Asked
 from .opsites import Site
 from .origin import first_with
 from .outward import Call, Settings, calling, instead, library, said, state, states
 from .places import ROOT
+from .slices import idle
 from .spec import Stage
 from .whence import DOORS, Place, Trail, latest, site
 
@@ -134,7 +135,10 @@ def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> Fir
     until = trail.watch.number
     why = f"{call.name.rpartition(':')[2]} is told {name}={mine!r}, by the oracle {theirs!r}"
     at = site((frame, call.line, until))
-    if given_as(frame.file, call.line, name) is not None:
+    part = _part(mine, theirs)
+    if part is not None and (first := first_with(trail, lambda one: isinstance(one, str) and one == part)) is not None:
+        at = site(first)
+    elif given_as(frame.file, call.line, name) is not None:
         at = site(made_of(trail, (frame, call.line, until), name, mine))
     else:
         if isinstance(mine, (list, float)):  # that is hardly another value of the expression
@@ -149,6 +153,19 @@ def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> Fir
                 place: Place = (frame, write.line, write.number)
                 at = site(_lacks(trail, place, name) if mine is None else place)
     return First(-1, at, (at,), why)
+
+
+def _part(mine: Any, theirs: Any) -> str | None:
+    """Of lists and mappings that differ in one text, that text."""
+    while type(mine) is type(theirs) and isinstance(mine, (list, dict)) and len(mine) == len(theirs):
+        names = range(len(mine)) if isinstance(mine, list) else [one for one in mine if one in theirs]
+        apart = [one for one in names if mine[one] != theirs[one]]
+        if len(apart) != 1:
+            return None
+        mine, theirs = mine[apart[0]], theirs[apart[0]]
+        if isinstance(mine, str) and telling(mine):
+            return mine
+    return None
 
 
 def _lacks(trail: Trail, at: Place, name: str) -> Place:
@@ -181,7 +198,10 @@ def _set_at(trail: Trail, kind: str, value: Any, name: str, mine: Any, theirs: A
                 if owner is value:
                     found = Site(frame.file, line, frame.code.co_name)
     if found is None and (made := first_with(trail, partial(operator.is_, value))) is not None:
-        found = site(made)
+        frame, line, number = made
+        # It should have been told here: a statement behind it that does nothing is where.
+        undone = next((at for when, at in frame.lines if when >= number and at in idle(frame.code)), line)
+        found = Site(frame.file, undone, frame.code.co_name)
     if isinstance(mine, dict) and isinstance(theirs, dict):
         entry = next(one for one in mine if mine[one] != theirs.get(one))
         name, mine, theirs = f"{name}.{entry}", mine[entry], theirs.get(entry)

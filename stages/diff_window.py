@@ -7,7 +7,7 @@ from .diff_sides import First, Sides, hard_to_meet, named_line, number_of, trail
 from .frames import Frame
 from .gates import Tensor
 from .opsites import Site
-from .slices import Spot, inputs, spot
+from .slices import Spot, idle, inputs, spot
 
 NEXT = 6  # operations that the oracle goes on with
 
@@ -30,7 +30,8 @@ def alone(sides: Sides, gap: Gap) -> bool:
         return gap.after is not None or gap.oracle[0] not in sides.mates.values()
     given = {one.digest for one in sides.port.ops[gap.port[0]].operands}
     paired = set(sides.mates.values())
-    lacking = (op for j, op in enumerate(sides.oracle.ops) if j not in paired)
+    # What is made of nothing is told from others of its kind by where it stands alone.
+    lacking = (op for j, op in enumerate(sides.oracle.ops) if j not in paired and (given or j in gap.oracle))
     if any(given == {one.digest for one in op.operands} for op in lacking):
         return False
     if given & {one.digest for j in gap.oracle[:NEXT] for one in sides.oracle.ops[j].operands}:
@@ -119,11 +120,13 @@ def decided(sides: Sides, gap: Gap) -> First | None:
         frames = [one for one in trail.watch.frames if one.parent is not None and one.parent.file.endswith("cuts.py")]
     since = 0 if gap.before is None else ops[gap.before].when
     until = trail.watch.number if after is None else ops[after].when
-    if not gap.port and (at_once := _next(sides, gap)) is not None:
-        return First(number_of(sides, at_once[0]), at_once[1].site, ops[at_once[0]].sites, f"{why}: decided here")
     begun = next((one.began for one in reversed(trail.watch.frames) if one.parent is None), 0)
     window = Window(sides, trail, since, until, frames, begun, after is not None)
     found = suspects(window, more=bool(gap.port))
+    # A statement that does nothing where the oracle does something says more than what the call goes on with.
+    undone = bool(found) and found[0].first in idle(found[0].frame.code)
+    if not gap.port and not undone and (at_once := _next(sides, gap)) is not None:
+        return First(number_of(sides, at_once[0]), at_once[1].site, ops[at_once[0]].sites, f"{why}: decided here")
     if not found:
         return None
     at = after if after is not None else gap.before

@@ -241,7 +241,7 @@ def reads(code: CodeType) -> dict[int, tuple[tuple[str, ...], ...]]:
         elif path and one.opname in ATTRIBUTES:
             path = (*path, str(one.argval))
         else:
-            path = ()
+            path = path if one.opname == "COPY" else ()  # `x.n += 1` asks a copy
             continue
         if line:
             found.setdefault(line, []).append(path)

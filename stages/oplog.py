@@ -106,6 +106,8 @@ class OpLog:
         keys: Of the values that Python had on the way: see `whence.key`.
         forms: What gave back the bytes it got: (name, digest, the line that asked for it). Of a seed the number
             of operations before it stands instead of a digest.
+        asked: For which numbers it was asked whether they are in something, and the answers.
+        fractions: The whole numbers that each fraction was computed of: see `diff_options.fractions`.
     """
 
     ops: list[Op] = field(default_factory=list)
@@ -114,6 +116,8 @@ class OpLog:
     watch: Watch | None = field(default=None, repr=False)
     forms: list[tuple[str, str, Site]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
+    asked: set[tuple[int, bool]] = field(default_factory=set)
+    fractions: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def digest(tensor: Tensor) -> str:
