@@ -7,6 +7,7 @@ from typing import Any
 from .branches import skipped
 from .diff_choice import chosen, counted
 from .diff_decided import left_undone
+from .diff_instead import taken_in_turn
 from .diff_sides import Sides, named_line, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
@@ -132,6 +133,8 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
     if trail is None or op.frame is None or not op.sites or not differing:
         return caller(sides.port, i)
     _, mine, like = differing[0]
+    if (turns := taken_in_turn(sides, mine.digest, like.digest)) is not None:
+        return turns
     value, right = sides.mine(mine), sides.value(like)
     if (early := _early(sides, i, mine, like) or _chosen(sides, trail, i, mine, like)) is not None:
         return early

@@ -131,7 +131,7 @@ class Trail:
         while True:
             name, write = self._read(frame, line, until, wrong, held)
             if write is None or name is None:
-                return frame, line, until
+                return self._idle((frame, line, until), wrong)
             if write.line != PARAMETER and not frame.code.co_name.startswith("<"):
                 stays = meant and self._elsewhere(frame, name, line) and not self._alias(frame, write, wrong)
                 return (frame, line, until) if stays else self._idle((frame, write.line, until), wrong)
