@@ -6,9 +6,9 @@ from typing import Any
 
 from .branches import skipped
 from .diff_choice import chosen, counted
-from .diff_decided import left_undone
 from .diff_instead import taken_in_turn
-from .diff_sides import Sides, named_line, trail_of
+from .diff_lacking import lacking_at
+from .diff_sides import Sides, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
 from .oplog import Op, Operand, OpLog
@@ -136,7 +136,7 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
     if (turns := taken_in_turn(sides, mine.digest, like.digest)) is not None:
         return turns
     value, right = sides.mine(mine), sides.value(like)
-    if (early := _early(sides, i, mine, like) or _chosen(sides, trail, i, mine, like)) is not None:
+    if (early := lacking_at(sides, i, mine, like) or _chosen(sides, trail, i, mine, like)) is not None:
         return early
     if value is None:
         return caller(sides.port, i)
@@ -160,40 +160,6 @@ def _chosen(sides: Sides, trail: Trail, i: int, mine: Operand, like: Operand) ->
         return None
     maker = None if mine.op < 0 else sides.port.ops[mine.op]
     return chosen(trail, op, maker, trail.key(value) or "", trail.key(right) or "")
-
-
-def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
-    """Of an operation that got something before the oracle's last operation on it: where that one belongs."""
-    op, lacking = sides.port.ops[i], None if like.op < 0 else sides.oracle.ops[like.op]
-    if lacking is None or mine.digest not in {one.digest for one in lacking.operands}:
-        return None
-    # Where the port has it, only later, the two are the wrong way round.
-    later = next((n for n, j in sides.mates.items() if j == like.op), None)
-    if later is not None and later > i:
-        return between(sides.port.ops[later].sites, op.sites)
-    trail = trail_of(sides)
-    if trail is not None and mine.op >= 0 and like.op not in sides.mates.values():
-        idle = left_undone(sides, trail, sides.port.ops[mine.op], op)
-        if idle is not None and not idle.door:
-            return idle.site
-    same = [at for name, found, at in sides.port.forms if (name, found) == (lacking.name, mine.digest)]
-    if same:
-        return same[-1]
-    j = sides.mates.get(i)
-    together = mine.op >= 0 and j is not None and named_line(lacking) == named_line(sides.oracle.ops[j])
-    return (between(sides.port.ops[mine.op].sites, op.sites) or op.sites[-1]) if together and op.sites else None
-
-
-def between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:
-    """The innermost function that two operations passed through, at its line for the second."""
-    found = used[0] if used else None
-    for a, b in zip(made, used, strict=False):
-        if (a.file, a.function) != (b.file, b.function):
-            break
-        found = b
-        if a.line != b.line:
-            break
-    return found
 
 
 def gave_at(sides: Sides, op: Op, *, within: bool) -> Site | None:
