@@ -1,7 +1,8 @@
 """Where an operation belongs that the oracle has and the port has not, between two that both have."""
 
 from .diff_decided import left_undone, stack
-from .diff_sides import Sides, named_line, trail_of
+from .diff_sides import Sides, trail_of
+from .gates import FLOATS
 from .oplog import Op, Operand
 from .opsites import Site
 from .whence import DOORS
@@ -33,46 +34,58 @@ def lacking_at(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | Non
     same = [at for name, found, at in sides.port.forms if (name, found) == (lacking.name, mine.digest)]
     if same:
         return same[-1]
-    j = sides.mates.get(i)
-    if mine.op < 0 or j is None:
+    return _beside(sides, i, lacking, mine)
+
+
+def _beside(sides: Sides, i: int, lacking: Op, mine: Operand) -> Site | None:
+    """With what made the value or with what uses it: the one that the oracle's own calls have it nearer to.
+
+    As near to either, it is where the value was last brought into another form. What takes more than the value, and
+    weights, lacks this too, and is not at once known to be left out there.
+    """
+    j, mate = sides.mates.get(i), sides.mates.get(mine.op)
+    others = [sides.value(one) for one in lacking.operands if one.digest != mine.digest]
+    if mine.op < 0 or j is None or mate is None or any(one is None or one.dtype not in FLOATS for one in others):
         return None
-    if named_line(lacking) == named_line(sides.oracle.ops[j]):
-        return between(sides.port.ops[mine.op].sites, op.sites) or (op.sites[-1] if op.sites else None)
-    return _of_maker(sides, lacking, mine, i)
+    made, used = sides.port.ops[mine.op], sides.port.ops[i]
+    near = _shared(lacking, sides.oracle.ops[j]) - _shared(lacking, sides.oracle.ops[mate])
+    if near > 0:
+        return between(made.sites, used.sites) or (used.sites[-1] if used.sites else None)
+    if near < 0:
+        return _given_out(sides, made, used)
+    around = {(one.file, one.function) for one in (*made.sites, *used.sites)}
+    forms = (at for _, found, at in sides.port.forms if found == mine.digest and (at.file, at.function) in around)
+    return next(reversed(list(forms)), None)
 
 
 def _lacking(sides: Sides, mine: Operand, like: Operand) -> Op | None:
     """The first of the oracle's operations that lead from what the port has to what the oracle has instead."""
-    paired, at = set(sides.mates.values()), like.op
-    for n in range(FAR):
-        if at < 0 or (n and at in paired):
-            return None
+    paired, todo, seen = set(sides.mates.values()), [like.op], set[int]()
+    while todo and len(seen) < FAR:
+        at = todo.pop(0)
+        if at < 0 or at in seen or (seen and at in paired):
+            continue
+        seen.add(at)
         op = sides.oracle.ops[at]
         if mine.digest in {one.digest for one in op.operands}:
             return op
-        at = next((one.op for one in op.operands if one.op >= 0), -1)
+        todo += [one.op for one in op.operands]
     return None
 
 
-def _of_maker(sides: Sides, lacking: Op, mine: Operand, i: int) -> Site | None:
-    """Where a function gives out what it made, if the oracle does in it what lacks: not where the other one uses it."""
-    trail, made, mate = trail_of(sides), sides.port.ops[mine.op], sides.mates.get(mine.op)
-    if trail is None or mate is None or i not in sides.mates:
-        return None
-    maker, user = sides.oracle.ops[mate], sides.oracle.ops[sides.mates[i]]
-    if _shared(lacking, maker) <= _shared(lacking, user):
-        return None
-    others = list(stack(sides.port.ops[i].frame))
-    mine_alone = [one for one in stack(made.frame) if one not in others and not one.file.endswith(DOORS)]
-    wanted = trail.key(made.out)
-    for frame in reversed(mine_alone):
-        if frame.returns and trail.key(frame.returns[-1][2]) == wanted:
-            return Site(frame.file, frame.returns[-1][1], frame.code.co_name)
+def _given_out(sides: Sides, made: Op, used: Op) -> Site | None:
+    """Where the outermost function that made a value, and does not use it, gives it out."""
+    trail, others = trail_of(sides), list(stack(used.frame))
+    wanted = None if trail is None else trail.key(made.out)
+    for frame in reversed(list(stack(made.frame))):
+        if trail is not None and frame not in others and not frame.file.endswith(DOORS) and frame.returns:
+            if trail.key(frame.returns[-1][2]) == wanted:
+                return Site(frame.file, frame.returns[-1][1], frame.code.co_name)
     return None
 
 
 def _shared(one: Op, other: Op) -> int:
-    """How many calls of the oracle two of its operations have in common."""
+    """How far into the oracle two of its operations were asked for by the same functions, and lines."""
     count = 0
     for a, b in zip(one.sites, other.sites, strict=False):
         if (a.file, a.function) != (b.file, b.function):
@@ -80,6 +93,7 @@ def _shared(one: Op, other: Op) -> int:
         count += 1
         if a.line != b.line:
             break
+        count += 1
     return count
 
 
