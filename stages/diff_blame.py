@@ -133,10 +133,9 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
     if trail is None or op.frame is None or not op.sites or not differing:
         return caller(sides.port, i)
     _, mine, like = differing[0]
-    if (turns := taken_in_turn(sides, mine.digest, like.digest)) is not None:
-        return turns
     value, right = sides.mine(mine), sides.value(like)
-    if (early := lacking_at(sides, i, mine, like) or _chosen(sides, trail, i, mine, like)) is not None:
+    early = taken_in_turn(sides, mine.digest, like.digest) or lacking_at(sides, i, mine, like)
+    if (early := early or _chosen(sides, trail, i, mine, like)) is not None:
         return early
     if value is None:
         return caller(sides.port, i)

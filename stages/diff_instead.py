@@ -81,11 +81,10 @@ def taken_in_turn(sides: Sides, wrong: str, right: str) -> Site | None:
         right: That of what it should have got.
     """
     ours, theirs = ([_maker(log.ops, one) for one in (wrong, right)] for log in (sides.port, sides.oracle))
-    if None in ours or None in theirs or trail_of(sides) is None:
+    if min(*ours, *theirs) < 0 or trail_of(sides) is None:
         return None
-    (a, b), (c, d) = ours, theirs
-    first, second = sides.port.ops[a], sides.port.ops[b]
-    if first.sites != second.sites or (a < b) == (c < d):
+    first, second = (sides.port.ops[one] for one in ours)
+    if first.sites != second.sites or (ours[0] < ours[1]) == (theirs[0] < theirs[1]):
         return None
     around = [one for one in stack(first.frame) if one in stack(second.frame)]
     here = _at(first, around[0]) if around else None
@@ -93,5 +92,5 @@ def taken_in_turn(sides: Sides, wrong: str, right: str) -> Site | None:
     return None if above is None or above.door else above.site
 
 
-def _maker(ops: list[Op], found: str) -> int | None:
-    return next((i for i, op in enumerate(ops) if op.digest == found), None)
+def _maker(ops: list[Op], found: str) -> int:
+    return next((i for i, op in enumerate(ops) if op.digest == found), -1)

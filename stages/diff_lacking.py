@@ -76,11 +76,10 @@ def _lacking(sides: Sides, mine: Operand, like: Operand) -> Op | None:
 def _given_out(sides: Sides, made: Op, used: Op) -> Site | None:
     """Where the outermost function that made a value, and does not use it, gives it out."""
     trail, others = trail_of(sides), list(stack(used.frame))
-    wanted = None if trail is None else trail.key(made.out)
-    for frame in reversed(list(stack(made.frame))):
-        if trail is not None and frame not in others and not frame.file.endswith(DOORS) and frame.returns:
-            if trail.key(frame.returns[-1][2]) == wanted:
-                return Site(frame.file, frame.returns[-1][1], frame.code.co_name)
+    for frame in reversed(list(stack(made.frame))) if trail is not None else ():
+        mine = frame not in others and not frame.file.endswith(DOORS) and frame.returns
+        if trail is not None and mine and trail.key(frame.returns[-1][2]) == trail.key(made.out):
+            return Site(frame.file, frame.returns[-1][1], frame.code.co_name)
     return None
 
 
