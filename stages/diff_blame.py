@@ -8,6 +8,7 @@ from .branches import skipped
 from .diff_choice import chosen, counted
 from .diff_instead import taken_in_turn
 from .diff_lacking import lacking_at
+from .diff_numbers import other_number
 from .diff_sides import Sides, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
@@ -137,6 +138,8 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
     early = taken_in_turn(sides, mine.digest, like.digest) or lacking_at(sides, i, mine, like)
     if (early := early or _chosen(sides, trail, i, mine, like)) is not None:
         return early
+    if mine.op >= 0 and (number := other_number(sides, mine.op, like.digest)) is not None:
+        return number
     if value is None:
         return caller(sides.port, i)
     wrong, wanted = trail.key(value) or "", None if right is None else trail.key(right)
