@@ -135,13 +135,14 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         return caller(sides.port, i)
     _, mine, like = differing[0]
     value, right = sides.mine(mine), sides.value(like)
-    early = taken_in_turn(sides, mine.digest, like.digest) or lacking_at(sides, i, mine, like)
-    if (early := early or _chosen(sides, trail, i, mine, like)) is not None:
-        return early
-    if mine.op >= 0 and (number := other_number(sides, mine.op, like.digest)) is not None:
-        return number
-    if value is None:
-        return caller(sides.port, i)
+    known = (
+        taken_in_turn(sides, mine.digest, like.digest)
+        or lacking_at(sides, i, mine, like)
+        or _chosen(sides, trail, i, mine, like)
+        or other_number(sides, mine.op, like.digest)
+    )
+    if known is not None or value is None:
+        return known or caller(sides.port, i)
     wrong, wanted = trail.key(value) or "", None if right is None else trail.key(right)
     place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, wanted, meant=sides.used_alike(mine.digest))
     if mine.op < 0 and place[:2] == (op.frame, op.sites[-1].line):
