@@ -9,6 +9,7 @@ from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, once_too_often, settled
 from .diff_instead import put_together, stranger
 from .diff_order import Gap
+from .diff_picked import picked
 from .diff_sides import DRAWN, First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
 from .diff_window import alone, decided, parted, stopped_at, undone
 from .diff_words import worded
@@ -47,6 +48,8 @@ def _left(sides: Sides, gap: Gap) -> First:
     if (i := stranger(sides, gap)) is not None:
         return _explained(sides, i)
     found = _explained(sides, _fed_otherwise(sides, gap.port), bare=_unlike(sides, gap.port))
+    if (at := picked(sides, gap)) is not None:
+        return replace(found, at=at, why=f"{found.why}: taken here of several that were at hand")
     at = put_together(sides, gap)
     return found if at is None else replace(found, at=at, why=f"{found.why}: put together here")
 

@@ -10,7 +10,7 @@ from .opsites import Site
 from .slices import Spot, governing, spot
 
 
-def _meanwhile(sides: Sides, gap: Gap) -> range:
+def meanwhile(sides: Sides, gap: Gap) -> range:
     """The oracle's operations between the two moments of a gap."""
     first = 0 if gap.before is None else sides.mates[gap.before] + 1
     return range(first, len(sides.oracle.ops) if gap.after is None else sides.mates[gap.after])
@@ -21,7 +21,7 @@ def stranger(sides: Sides, gap: Gap) -> int | None:
 
     The indices of one choice may be made in several ways; what is done to the values themselves may not.
     """
-    ops, theirs = sides.port.ops, {sides.oracle.ops[j].name for j in _meanwhile(sides, gap)}
+    ops, theirs = sides.port.ops, {sides.oracle.ops[j].name for j in meanwhile(sides, gap)}
     if not theirs or ops[gap.port[0]].out.dtype in FLOATS:
         return None
     return next(
@@ -54,7 +54,7 @@ def put_together(sides: Sides, gap: Gap) -> Site | None:
         taken |= {one.digest for one in ops[i].operands if one.op not in run}
         run.append(i)
     paired = set(sides.mates.values())
-    lacking = (sides.oracle.ops[j] for j in _meanwhile(sides, gap) if j not in paired)
+    lacking = (sides.oracle.ops[j] for j in meanwhile(sides, gap) if j not in paired)
     if len(run) < 2 or not any(taken == {one.digest for one in op.operands} for op in lacking):
         return None
     common = [one for one in stack(ops[run[0]].frame) if all(one in stack(ops[i].frame) for i in run)]
