@@ -6,9 +6,11 @@ from typing import Any
 
 from .branches import skipped
 from .diff_choice import chosen, counted
-from .diff_decided import left_undone
+from .diff_instead import taken_in_turn
+from .diff_lacking import lacking_at
+from .diff_numbers import other_number
 from .diff_options import renumbered
-from .diff_sides import Sides, named_line, trail_of
+from .diff_sides import Sides, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
 from .oplog import Op, Operand, OpLog
@@ -136,10 +138,14 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         return caller(sides.port, i)
     _, mine, like = differing[0]
     value, right = sides.mine(mine), sides.value(like)
-    if (early := _early(sides, i, mine, like) or _chosen(sides, trail, i, mine, like)) is not None:
-        return early
-    if value is None:
-        return caller(sides.port, i)
+    known = (
+        taken_in_turn(sides, mine.digest, like.digest)
+        or lacking_at(sides, i, mine, like)
+        or _chosen(sides, trail, i, mine, like)
+        or other_number(sides, mine.op, like.digest)
+    )
+    if known is not None or value is None:
+        return known or caller(sides.port, i)
     wrong, wanted = trail.key(value) or "", None if right is None else trail.key(right)
     place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, wanted, meant=sides.used_alike(mine.digest))
     at_hand = any(trail.key(one.value) == wanted for one in op.frame.writes if one.number <= op.when)
@@ -165,68 +171,7 @@ def _chosen(sides: Sides, trail: Trail, i: int, mine: Operand, like: Operand) ->
 
 def early_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]]) -> Site | None:
     """Where something was handed on before the oracle's last operation on it."""
-    return next((at for _, mine, like in differing if (at := _early(sides, i, mine, like)) is not None), None)
-
-
-def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
-    """Of an operation that got something before the oracle's last operation on it: where that one belongs."""
-    op, lacking = sides.port.ops[i], None if like.op < 0 else sides.oracle.ops[like.op]
-    if lacking is None or mine.digest not in {one.digest for one in lacking.operands}:
-        return None
-    # Where the port has it, only later, the two are the wrong way round.
-    later = next((n for n, j in sides.mates.items() if j == like.op), None)
-    if later is not None and later > i:
-        return between(sides.port.ops[later].sites, op.sites)
-    trail = trail_of(sides)
-    if trail is not None and mine.op >= 0 and like.op not in sides.mates.values():
-        idle = left_undone(sides, trail, sides.port.ops[mine.op], op)
-        if idle is not None and not idle.door:
-            return idle.site
-        if (left := _left_early(sides, mine, op, lacking)) is not None:
-            return left
-    same = [at for name, found, at in sides.port.forms if (name, found) == (lacking.name, mine.digest)]
-    if same:
-        return same[-1]
-    j = sides.mates.get(i)
-    together = mine.op >= 0 and j is not None and named_line(lacking) == named_line(sides.oracle.ops[j])
-    return (between(sides.port.ops[mine.op].sites, op.sites) or op.sites[-1]) if together and op.sites else None
-
-
-def _left_early(sides: Sides, mine: Operand, used: Op, lacking: Op) -> Site | None:
-    """Where the file that made something gave it out, if the oracle does more with it where it makes it.
-
-    Args:
-        sides: The logs.
-        mine: What the port made and gave out.
-        used: The operation that it came to.
-        lacking: What the oracle does with it first.
-    """
-    made, trail = sides.port.ops[mine.op], trail_of(sides)
-    makers = [sides.oracle.ops[one.op] for one in lacking.operands if one.op >= 0 and one.digest == mine.digest]
-    alike = [one for one in makers if one.sites and lacking.sites and one.sites[-1].file == lacking.sites[-1].file]
-    wanted = key(made.out)
-    if trail is None or not alike or made.frame is None or wanted is None:
-        return None
-    gave = [
-        (when, Site(one.file, line, one.code.co_name))
-        for one in trail.watch.frames
-        if one.file == made.frame.file and (one.parent is None or one.parent.file != one.file)
-        for when, line, value in one.returns
-        if made.when < when < used.when and trail.holds(value, wanted, 1)
-    ]
-    return max(gave, key=lambda one: one[0])[1] if gave else None
-
-
-def between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:
-    """The innermost function that two operations passed through, at its line for the second."""
-    found = used[0] if used else None
-    for a, b in zip(made, used, strict=False):
-        if (a.file, a.function) != (b.file, b.function):
-            break
-        found = b
-        if a.line != b.line:
-            break
-    return found
+    return next((at for _, mine, like in differing if (at := lacking_at(sides, i, mine, like)) is not None), None)
 
 
 def gave_at(sides: Sides, op: Op, *, within: bool) -> Site | None:

@@ -25,6 +25,8 @@ def chosen(trail: Trail, op: Op, maker: Op | None, wrong: str, right: str) -> Si
         if at is None or at.door or (maker is not None and at.frame is maker.frame and at.start <= maker.when):
             break
         read = inputs(trail, at)
+        if maker is not None and at.done and at.start <= maker.when and _named(trail, read, right):
+            break  # made here of the right one
         near = any(holds(trail, one.value, right, DEEP) for one in [*read, *_others(at)])
         if near and at.frame is not op.frame:
             found = at.site
@@ -33,6 +35,10 @@ def chosen(trail: Trail, op: Op, maker: Op | None, wrong: str, right: str) -> Si
             break  # picked here out of what has both
         at = onward.source
     return found
+
+
+def _named(trail: Trail, read: list[Input], wanted: str) -> bool:
+    return any(one.name and trail.key(one.value) == wanted for one in read)
 
 
 def _others(at: Spot) -> list[Input]:

@@ -1,14 +1,18 @@
 """The first operation that introduces an error: found backwards from the outputs, explained by its operands."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from .diff_blame import caller, early_at, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, once_too_often, settled
+from .diff_instead import put_together, stranger
 from .diff_members import misjudged
+from .diff_order import Gap
+from .diff_picked import picked
 from .diff_sides import DRAWN, First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
-from .diff_window import alone, decided, parted, stopped_at
+from .diff_window import alone, decided, parted, stopped_at, undone
 from .diff_words import worded
 from .gates import Tensor
 from .oplog import Operand, OpLog, digest
@@ -30,14 +34,31 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool 
         return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here", sites)
     if not sides.loosely and (found := misjudged(sides, gap)) is not None:
         return found
-    if gap is not None:
-        if alone(sides, gap) and (found := decided(sides, gap)) is not None:
-            return found
-        if gap.port:
-            return _explained(sides, _fed_otherwise(sides, gap.port), bare=_unlike(sides, gap.port))
+    if gap is not None and (found := _parting(sides, gap)) is not None:
+        return found
     if gap is None and not sides.loosely and (found := worded(sides, outs)) is not None:
         return found
     return _backwards(sides, outs)
+
+
+def _parting(sides: Sides, gap: Gap) -> First | None:
+    """Why two runs part: what Python decided there, what it left undone, or what it computed."""
+    if alone(sides, gap) and (found := decided(sides, gap)) is not None:
+        return found
+    if (found := undone(sides, gap)) is not None:
+        return found
+    return _left(sides, gap) if gap.port else None
+
+
+def _left(sides: Sides, gap: Gap) -> First:
+    """What is to be looked at of the operations that the port has in a gap."""
+    if (i := stranger(sides, gap)) is not None:
+        return _explained(sides, i)
+    found = _explained(sides, _fed_otherwise(sides, gap.port), bare=_unlike(sides, gap.port))
+    if (at := picked(sides, gap)) is not None:
+        return replace(found, at=at, why=f"{found.why}: taken here of several that were at hand")
+    at = put_together(sides, gap)
+    return found if at is None else replace(found, at=at, why=f"{found.why}: put together here")
 
 
 def _fed_otherwise(sides: Sides, ops: tuple[int, ...]) -> int:

@@ -21,6 +21,7 @@ from goldens.store import Golden
 from . import sides as doors
 from .asked import table_of
 from .demands import number_at
+from .diff_asked import asked_again
 from .diff_blame import outside
 from .diff_fields import made_of
 from .diff_sides import First
@@ -62,13 +63,21 @@ def told_otherwise(asked: Asked, stage: Stage, ins: Trace, oracle: Trace) -> Fir
     tried: set[tuple[str, str]] = set()
     for call in calls:
         for name, mine, right in _differing(call.told, theirs["calls"].get(call.name, [])):
-            if (call.name, name) in tried or call.called is None or len(tried) == TRIES:
+            if (call.name, name) in tried or len(tried) == TRIES:
                 continue
             tried.add((call.name, name))
             with instead(call.called, name, right) as possible:
                 mended = outs_of(asked, stage, ins) if possible else {}
             if any(equal(mended, oracle, out) and not equal(plain, oracle, out) for out in mended):
                 return _call_at(trail, call, name, mine, right)
+    for call in [one for one in calls if not theirs["calls"].get(one.name)][:TRIES]:
+        with instead(call.called, "", None) as possible:
+            mended = outs_of(asked, stage, ins) if possible else {}
+        frame = _caller(trail, call)
+        if frame and any(equal(mended, oracle, out) and not equal(plain, oracle, out) for out in mended):
+            at = Site(frame.file, call.line, frame.code.co_name)
+            why = f"the oracle never calls {call.name.rpartition(':')[2]}, and without it all is well"
+            return First(-1, at, (at,), why)
     for name, value in objects.items():
         others = [_common(one, state(value)) for one in theirs["states"].get(name, [])]
         for setting, mine, right in _differing(_common(state(value), others[0]), others) if others else []:
@@ -128,8 +137,12 @@ def _differing(told: Settings, others: list[Settings]) -> list[tuple[str, Any, A
     return [] if like is None else [(one, told.get(one), like.get(one)) for one in apart(like)]
 
 
+def _caller(trail: Trail, call: Call) -> Frame | None:
+    return next((one for one in reversed(trail.watch.frames) if one.code is call.code), None)
+
+
 def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> First | None:
-    frame = next((one for one in reversed(trail.watch.frames) if one.code is call.code), None)
+    frame = _caller(trail, call)
     if frame is None:
         return None
     until = trail.watch.number
@@ -143,7 +156,10 @@ def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> Fir
     else:
         if isinstance(mine, (list, float)):  # that is hardly another value of the expression
             way = trail.way(frame, call.line, until, key(mine) or "")
-            if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+            again = asked_again(way, lambda one: key(one) == key(theirs))
+            if again is not None:
+                at = again[0]
+            elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
                 at = site(number_at(trail, way[-1], mine, theirs))
             else:
                 at = outside(way) or at

@@ -1,5 +1,7 @@
 """Runs that part in Python, between two operations: read in order of execution, bounded, and decided."""
 
+from dataclasses import replace
+
 from .diff_choice import ended, raised_at, refused
 from .diff_decided import Window, stack, suspects
 from .diff_order import Gap, Order
@@ -8,6 +10,7 @@ from .frames import Frame
 from .gates import Tensor
 from .opsites import Site
 from .slices import Spot, idle, inputs, spot
+from .whence import Trail
 
 NEXT = 6  # operations that the oracle goes on with
 
@@ -112,7 +115,23 @@ def decided(sides: Sides, gap: Gap) -> First | None:
     else:
         theirs = sides.oracle.ops[gap.oracle[0]]
         why = f"here the oracle goes on with {theirs.name} ({named_line(theirs)}), which the port has not"
-    frames: list[Frame] = []
+    window = _window(sides, trail, gap, after)
+    found = suspects(window, more=bool(gap.port))
+    # A statement that does nothing where the oracle does something says more than what the call goes on with.
+    nothing = bool(found) and found[0].first in idle(found[0].frame.code)
+    if not gap.port and not nothing and (at_once := _next(sides, gap)) is not None:
+        return First(number_of(sides, at_once[0]), at_once[1].site, ops[at_once[0]].sites, f"{why}: decided here")
+    if not found:
+        return None
+    at = after if after is not None else gap.before
+    step = -1 if at is None else number_of(sides, at)
+    sites = tuple(dict.fromkeys(one.site for one in found))
+    return First(step, sites[0], () if at is None else ops[at].sites, f"{why}: decided here", sites)
+
+
+def _window(sides: Sides, trail: Trail, gap: Gap, after: int | None) -> Window:
+    """What ran from the first moment of a gap until an operation, or the end."""
+    ops, frames = sides.port.ops, list[Frame]()
     for one in (gap.before, after):
         if one is not None:
             frames += [frame for frame in stack(ops[one].frame) if frame not in frames]
@@ -121,18 +140,19 @@ def decided(sides: Sides, gap: Gap) -> First | None:
     since = 0 if gap.before is None else ops[gap.before].when
     until = trail.watch.number if after is None else ops[after].when
     begun = next((one.began for one in reversed(trail.watch.frames) if one.parent is None), 0)
-    window = Window(sides, trail, since, until, frames, begun, after is not None)
-    found = suspects(window, more=bool(gap.port))
-    # A statement that does nothing where the oracle does something says more than what the call goes on with.
-    undone = bool(found) and found[0].first in idle(found[0].frame.code)
-    if not gap.port and not undone and (at_once := _next(sides, gap)) is not None:
-        return First(number_of(sides, at_once[0]), at_once[1].site, ops[at_once[0]].sites, f"{why}: decided here")
-    if not found:
+    return Window(sides, trail, since, until, frames, begun, after is not None)
+
+
+def undone(sides: Sides, gap: Gap) -> First | None:
+    """The statement of a gap that does nothing, though the oracle does something there that the port has not."""
+    trail, ops = trail_of(sides), sides.port.ops
+    if trail is None or not gap.port:
         return None
-    at = after if after is not None else gap.before
-    step = -1 if at is None else number_of(sides, at)
-    sites = tuple(dict.fromkeys(one.site for one in found))
-    return First(step, sites[0], () if at is None else ops[at].sites, f"{why}: decided here", sites)
+    frames = [one for i in gap.port for one in stack(ops[i].frame)]
+    window = replace(_window(sides, trail, gap, gap.after), frames=frames)
+    at = next((one.site for one in window.spots() if one.first in idle(one.frame.code)), None)
+    why = "nothing is done here, and what comes of it is not the oracle's"
+    return None if at is None else First(number_of(sides, gap.port[0]), at, ops[gap.port[0]].sites, why)
 
 
 def stopped_at(sides: Sides, *, raised: bool) -> tuple[Site, ...]:

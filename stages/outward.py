@@ -72,8 +72,14 @@ def calling(folder: str | None, wanted: frozenset[str] = frozenset()) -> Iterato
 
 
 @contextmanager
-def instead(code: CodeType, name: str, value: Any) -> Iterator[bool]:
-    """Have a library's function told something else by whoever calls it; gives whether that can be done."""
+def instead(code: CodeType | None, name: str, value: Any) -> Iterator[bool]:
+    """Have a library's function told something else by whoever calls it; gives whether that can be done.
+
+    Without a name it does nothing: it gives back the last thing it was given that is of the kind of what it would give.
+    """
+    if code is None:
+        yield False
+        return
     made = [one for one in gc.get_referrers(code) if isinstance(one, FunctionType) and one.__code__ is code]
     owner: Any = sys.modules.get(made[0].__module__) if made else None
     for part in code.co_qualname.split(".")[:-1]:
@@ -87,6 +93,9 @@ def instead(code: CodeType, name: str, value: Any) -> Iterator[bool]:
     @wraps(made[0])
     def otherwise(*args: Any, **named: Any) -> Any:
         given = signature.bind(*args, **named)
+        if not name:
+            result = made[0](*args, **named)
+            return next((one for one in reversed(given.args) if type(one) is type(result)), result)
         if name in signature.parameters or rest is None:
             given.arguments[name] = value
         else:

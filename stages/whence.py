@@ -132,7 +132,7 @@ class Trail:
         while True:
             name, write = self._read(frame, line, until, wrong, held)
             if write is None or name is None:
-                return frame, line, until
+                return self._idle((frame, line, until), wrong)
             if write.line != PARAMETER and not frame.code.co_name.startswith("<"):
                 stays = (
                     meant > write.number and self._elsewhere(frame, name, line) and not self._alias(frame, write, wrong)
