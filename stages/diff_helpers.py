@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .branches import decided
-from .diff_calls import Given, around, called_with, function_of, given, helper, value_of
+from .diff_calls import Given, around, called_with, function_of, given, helper, of_its_caller, value_of
 from .diff_sides import First, Sides, hard_to_meet, last_of, number_of, trail_of
 from .diff_twins import confirmed, wrong_inside
 from .frames import Frame
@@ -105,7 +105,7 @@ def _mended(sides: Sides, i: int, frame: Frame) -> First | None:
     if not _again(called, args, frame):
         return None
     wanted, asked = _wanted(sides, frame), (frame.parent, frame.asked, frame.began)
-    for change, instead in _changes(sides, args):
+    for change, instead in _changes(sides, args, of_its_caller(frame)):
         value = called_with(called, instead)
         if value is not None and hard_to_meet(value) and sides.digest(value) in wanted:
             at = _chose(sides, trail, asked, args, change) or site(asked)
@@ -172,12 +172,14 @@ def _again(called: Callable[..., Any], args: Given, frame: Frame) -> bool:
     return value is not None and before is not None and np.array_equal(value, before, equal_nan=True)
 
 
-def _changes(sides: Sides, args: Given) -> Iterator[tuple[_Change, Given]]:
+def _changes(sides: Sides, args: Given, callers: Given) -> Iterator[tuple[_Change, Given]]:
     arrays = [name for name, value in args.items() if is_array(value)]
     for one, other in combinations(arrays, 2):
         if (args[one].shape, args[one].dtype) == (args[other].shape, args[other].dtype):
             exchanged = {**args, one: args[other], other: args[one]}
             yield _Change(f"once {one} and {other} are exchanged"), exchanged
+    for one, held in callers.items():
+        yield _Change(f"with its caller's {one}"), {**args, one: held}
     for one in arrays:
         yield _Change(f"without {one}", one), {**args, one: None}
     for one, value, instead in _instead(sides, args):

@@ -22,6 +22,7 @@ from . import sides as doors
 from .asked import table_of
 from .demands import number_at
 from .diff_blame import outside
+from .diff_calls import function_of, given, of_its_caller
 from .diff_fields import made_of
 from .diff_sides import First
 from .expressions import given_as
@@ -144,7 +145,7 @@ def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> Fir
         if isinstance(mine, (list, float)):  # that is hardly another value of the expression
             way = trail.way(frame, call.line, until, key(mine) or "")
             if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
-                at = site(number_at(trail, way[-1], mine, theirs))
+                at = _not_told(way[-1][0], theirs) or site(number_at(trail, way[-1], mine, theirs))
             else:
                 at = outside(way) or at
         # By a mapping that is spread out there: where that was made.
@@ -153,6 +154,21 @@ def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> Fir
                 place: Place = (frame, write.line, write.number)
                 at = site(_lacks(trail, place, name) if mine is None else place)
     return First(-1, at, (at,), why)
+
+
+def _not_told(frame: Frame, theirs: Any) -> Site | None:
+    """Where a function was called without something that its caller had: told that, it gives what the oracle has."""
+    called, args = function_of(frame), given(frame)
+    for name, value in of_its_caller(frame).items() if called is not None and frame.parent is not None else ():
+        assert called is not None
+        assert frame.parent is not None
+        try:
+            gave = called(**{**args, name: value})
+        except Exception:  # noqa: BLE001, S112 -- a function may refuse what it was never meant to get
+            continue
+        if said(gave) == theirs:
+            return Site(frame.parent.file, frame.asked, frame.parent.code.co_name)
+    return None
 
 
 def _part(mine: Any, theirs: Any) -> str | None:
