@@ -104,7 +104,10 @@ def given_out(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | N
 
 def _turned(sides: Sides, way: list[Place]) -> First | None:
     """Where a function on a value's way was given the wrong flag: with the other one it gives what the oracle has."""
-    for frame in dict.fromkeys(place[0] for place in way):
+    passed = list(dict.fromkeys(place[0] for place in way))
+    # And what their callers had called before, and handed to them.
+    fed = [one for frame in passed if frame.parent is not None for one in frame.parent.children]
+    for frame in dict.fromkeys([*passed, *fed]):
         called, args, parent = function_of(frame), given(frame), frame.parent
         if called is None or parent is None or parent.file.endswith(DOORS) or len(frame.returns) != 1:
             continue
