@@ -49,16 +49,18 @@ def _wholes(frame: Frame) -> dict[str, int]:
 
 def chosen_as(trail: Trail, at: Place, value: float, name: str) -> Site | None:
     """The expression that gave a field its number, back through what handed on the number, or what has it."""
-    here, carrier = spot(at[0], at[2], at[1]), None
+    here, carrier, names = spot(at[0], at[2], at[1]), None, [name]
     for _ in range(LONG):
         read = [one for one in inputs(trail, here) if one.source is not None]
         one = _onward(read, value, carrier, name)
         if one is None:
-            expression = given_as(here.frame.file, here.last, name)
+            found = (given_as(here.frame.file, here.last, one) for one in names)
+            expression = next((one for one in found if one is not None), None)
             line = here.first if expression is None else expression.lineno
             return Site(here.frame.file, line, here.frame.code.co_name)
         value, name = (one.value, one.name) if _number(one.value) else (value, name)
         carrier = None if _number(one.carrier) else one.carrier
+        names = [name] if carrier is None else [*names, one.name]  # of what has it, and of what has that
         if one.source is None or one.source.door:
             return None
         here = one.source
