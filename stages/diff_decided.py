@@ -114,7 +114,7 @@ def suspects(window: Window, *, more: bool) -> list[Spot]:
             led += [*(_led(window, above) if above is not one and not _named(one) else ()), above]
         if len(led) < ENOUGH and one.first in deciding(one.frame.code):
             (written if window.bounded else led).extend(_written(window, one))
-            led += _led(window, one)
+            led += [made for made in _led(window, one) if not (more and _under_way(window, made))]
             decisions.append(one)
     novel = [one for one in led if more and _novel(window, one)]
     likely = [*found, *novel, *written, *led, *decisions]
@@ -127,6 +127,11 @@ def _above(window: Window) -> list[Spot]:
     under = [spot(one, window.until) for one in sorted(going, key=lambda one: -one.began)]
     found = [one for at in under if not at.door and (one := governing(at)) is not None]
     return [one for one in found if window.since <= one.start]
+
+
+def _under_way(window: Window, one: Spot) -> bool:
+    """Whether a statement was not done yet at the end of a window: it did not lead there."""
+    return one.start <= window.until <= one.end
 
 
 def _novel(window: Window, one: Spot) -> bool:

@@ -54,7 +54,8 @@ def _left(sides: Sides, gap: Gap) -> First:
     """What is to be looked at of the operations that the port has in a gap."""
     if (i := stranger(sides, gap)) is not None:
         return _explained(sides, i)
-    found = _explained(sides, _fed_otherwise(sides, gap.port), bare=_unlike(sides, gap.port))
+    here = _fed_otherwise(sides, gap.port)
+    found = _explained(sides, _told_before(sides, here) or here, bare=_unlike(sides, gap.port))
     if (at := picked(sides, gap)) is not None:
         return replace(found, at=at, why=f"{found.why}: taken here of several that were at hand")
     at = put_together(sides, gap)
@@ -74,6 +75,22 @@ def _fed_otherwise(sides: Sides, ops: tuple[int, ...]) -> int:
                 return i
             break
     return first
+
+
+def _told_before(sides: Sides, i: int) -> int | None:
+    """The first on the way to an operation that differs by what it is told alone; None where none does."""
+    ops, seen, todo = sides.port.ops, {i}, [i]
+    while todo:
+        todo += [one.op for one in ops[todo.pop()].operands if one.op not in seen and one.op >= sides.port.start]
+        todo = [one for one in dict.fromkeys(todo) if one not in seen and not sides.good(one)]
+        seen.update(todo)
+    for at in sorted(seen - {i}):
+        theirs = sides.oracle.ops[sides.mates[at]] if at in sides.mates else None
+        if theirs is not None and theirs.name == ops[at].name and ops[at].operands:
+            alike = [one.digest for one in theirs.operands] == [one.digest for one in ops[at].operands]
+            if alike and _told(theirs.fixed) != _told(ops[at].fixed):
+                return at
+    return None
 
 
 def _unlike(sides: Sides, ops: tuple[int, ...]) -> bool:

@@ -88,7 +88,7 @@ def misjudged(sides: Sides, gap: Gap | None) -> First | None:
 
 def _entered(trail: Trail, asked: Question) -> Spot:
     """The statement by which a container has a number, or has it no more: back through what it was made of."""
-    at, one, number = asked.at, asked.held, asked.number
+    at, one, number, kept = asked.at, asked.held, asked.number, set(asked.held.value)
     for _ in range(LONG):
         if one.source is None or one.source.door:
             break
@@ -98,16 +98,11 @@ def _entered(trail: Trail, asked: Question) -> Spot:
         if not asked.answer:
             if having:
                 break  # it is lost here
-            having = [each for each in read if isinstance(each.value, KINDS) and _common(each, asked.held)]
-            having.sort(key=lambda each: -_common(each, asked.held))
+            having = [each for each in read if isinstance(each.value, KINDS) and set(each.value) == kept]
         if not having:
             break
         one = having[0]
     return at
-
-
-def _common(one: Input, other: Input) -> int:
-    return len(set(one.value) & set(other.value))
 
 
 def _has(value: Any, number: int) -> bool | None:

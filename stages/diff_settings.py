@@ -156,7 +156,7 @@ def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> Fir
     else:
         if isinstance(mine, (list, float)):  # that is hardly another value of the expression
             way = trail.way(frame, call.line, until, key(mine) or "")
-            again = asked_again(way, lambda one: key(one) == key(theirs))
+            again = asked_again(way, lambda one: said(one) == theirs)
             if again is not None:
                 at = again[0]
             elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):

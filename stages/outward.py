@@ -7,6 +7,7 @@ whether a difference matters, a function of a library is told something else for
 import gc
 import hashlib
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from .places import ROOT
 Settings = dict[str, Any]
 LONG = 200  # letters of a text beyond which its digest stands for it
 MANY = 200  # entries of a container
+TEXT = (json.__file__,)  # of Python's own, what makes text of what it is told
 OUT = ("mlx", "numpy", "torch", "ml_dtypes")  # arrays are compared elsewhere
 
 
@@ -55,7 +57,8 @@ def calling(folder: str | None, wanted: frozenset[str] = frozenset()) -> Iterato
     inside = f"{ROOT}/{folder}" if folder else None
 
     def called(frame: FrameType, event: str, _: Any) -> None:
-        if event != "call" or PACKAGES not in frame.f_code.co_filename:
+        file = frame.f_code.co_filename
+        if event != "call" or (PACKAGES not in file and file not in TEXT):
             return
         above = frame.f_back
         mine = inside is not None and above is not None and above.f_code.co_filename.startswith(inside)
