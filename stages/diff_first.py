@@ -1,7 +1,6 @@
 """The first operation that introduces an error: found backwards from the outputs, explained by its operands."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 from .diff_blame import caller, early_at, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
 from .diff_given import decided_before, given_out, never_read
@@ -54,11 +53,12 @@ def _left(sides: Sides, gap: Gap) -> First:
     """What is to be looked at of the operations that the port has in a gap."""
     if (i := stranger(sides, gap)) is not None:
         return _explained(sides, i)
-    found = _explained(sides, _fed_otherwise(sides, gap.port), bare=_unlike(sides, gap.port))
-    if (at := picked(sides, gap)) is not None:
-        return replace(found, at=at, why=f"{found.why}: taken here of several that were at hand")
-    at = put_together(sides, gap)
-    return found if at is None else replace(found, at=at, why=f"{found.why}: put together here")
+    op = sides.port.ops[gap.port[0]]
+    for at, how in ((picked(sides, gap), "a setting is taken here"), (put_together(sides, gap), "it is done here")):
+        if at is not None:
+            why = f"the oracle has no such {op.name} here: {how} where it goes another way"
+            return First(number_of(sides, gap.port[0]), at, op.sites, why)
+    return _explained(sides, _fed_otherwise(sides, gap.port), bare=_unlike(sides, gap.port))
 
 
 def _fed_otherwise(sides: Sides, ops: tuple[int, ...]) -> int:

@@ -48,7 +48,7 @@ def _floats(sides: Sides, gap: Gap) -> set[float]:
 
 
 def _reached(trail: Trail, at: Spot) -> Iterator[tuple[Any, Spot]]:
-    """What statements that led to one read and what is no plain value, each with where it came from."""
+    """What statements that led to one read, floats and what is no plain value, each with where it came from."""
     todo, seen = [at], set[tuple[int, int]]()
     while todo and len(seen) < MANY:
         one = todo.pop(0)
@@ -58,7 +58,7 @@ def _reached(trail: Trail, at: Spot) -> Iterator[tuple[Any, Spot]]:
         for each in inputs(trail, one):
             if each.source is not None:
                 todo.append(each.source)
-                if not plain(each.carrier):
+                if isinstance(each.carrier, float) or not plain(each.carrier):
                     yield each.carrier, each.source
 
 
@@ -78,9 +78,9 @@ def _taken(trail: Trail, value: Any, at: Spot, number: str) -> Spot | None:
     return None
 
 
-def _member(owner: Any, value: Any) -> bool:
+def _member(owner: Any, value: Any, depth: int = 2) -> bool:
     held = owner.values() if isinstance(owner, dict) else owner if isinstance(owner, (list, tuple)) else ()
-    return any(one is value for one in held)
+    return any(one is value or (depth > 1 and _member(one, value, depth - 1)) for one in held)
 
 
 def _by(read: list[Input], at: Spot) -> Spot:
