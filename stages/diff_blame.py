@@ -37,8 +37,9 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
     mine, theirs = (set(re.findall(NUMBER, " ".join(one))) for one in (told, asked or set()))
     for value in op.told:
         if isinstance(value, (int, float, str)) and (repr(value) in mine - theirs or f"'{value}'" in " ".join(told)):
-            if isinstance(value, int) and abs(value) > 1 and repr(-value) in theirs and key(value) in sides.keys:
-                return None  # the number is the oracle's: with the other sign, it is used otherwise
+            turned = isinstance(value, int) and abs(value) > 1 and repr(-value) in theirs and key(value) in sides.keys
+            if turned or _used_rightly(sides, trail, op, value):
+                return None  # the number is the oracle's: with the other sign, or somewhere else, it is used rightly
             whole = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and bool(theirs))
             if asked is not None and whole and (found := counted(trail, op, value)) is not None and not found.door:
                 return found.site
@@ -52,6 +53,25 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
             early = number_first(trail, value) if isinstance(value, float) and value % 1 else None
             return None if early is None else site(early)
     return None
+
+
+def _used_rightly(sides: Sides, trail: Trail, op: Op, value: Any) -> bool:
+    """Whether a number is told by the same name to another operation of the same call, which gives the oracle's."""
+    if isinstance(value, (bool, str)) or op.frame is None:
+        return False
+    names = _named(trail, op, value)
+    others = (n for n, one in enumerate(sides.port.ops) if one.frame is op.frame and one is not op)
+    return bool(names) and any(
+        value in sides.port.ops[n].told and names & _named(trail, sides.port.ops[n], value) and sides.good(n)
+        for n in others
+    )
+
+
+def _named(trail: Trail, op: Op, value: Any) -> set[tuple[str, ...]]:
+    """The names by which the line of an operation reads a number."""
+    assert op.frame is not None
+    read = trail.names(op.frame, op.sites[-1].line, op.when) if op.sites else []
+    return {path for path, one, _ in read if type(one) is type(value) and one == value}
 
 
 def _signed(value: Any) -> tuple[Any, ...]:

@@ -37,7 +37,8 @@ RIGHT = """\
             self.waves = 3.5 ** exponents
             settings = {"near": {"base": 300.5}, "far": {"base": 7.25}}
             kind = "near"
-            self.base = settings[kind]["base"]
+            chosen = settings[kind]
+            self.base = chosen["base"]
         def attend(self, x, w):
             q, k, v = x * w, x * (w + 1), x * (w + 2)
             return unit(mx.sin(q)), unit(mx.cos(k)), unit(mx.exp(v)).transpose(1, 0)
