@@ -38,7 +38,7 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
     for value in op.told:
         if isinstance(value, (int, float, str)) and (repr(value) in mine - theirs or f"'{value}'" in " ".join(told)):
             turned = isinstance(value, int) and abs(value) > 1 and repr(-value) in theirs and key(value) in sides.keys
-            if turned or _used_rightly(sides, trail, op, value):
+            if turned or _used_rightly(sides, trail, op, value) or _at_hand_here(trail, op, value, theirs - mine):
                 return None  # the number is the oracle's: with the other sign, or somewhere else, it is used rightly
             whole = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and bool(theirs))
             if asked is not None and whole and (found := counted(trail, op, value)) is not None and not found.door:
@@ -65,6 +65,14 @@ def _used_rightly(sides: Sides, trail: Trail, op: Op, value: Any) -> bool:
         value in sides.port.ops[n].told and names & _named(trail, sides.port.ops[n], value) and sides.good(n)
         for n in others
     )
+
+
+def _at_hand_here(trail: Trail, op: Op, value: Any, theirs: set[str]) -> bool:
+    """Whether the line of an operation reads the oracle's number by a name, and made another of it."""
+    assert op.frame is not None
+    read = [one for _, one, _ in trail.names(op.frame, op.sites[-1].line, op.when) if type(one) in (int, float)]
+    right = [one for one in read if abs(one) > 1 and {repr(one), repr(-one)} & theirs]
+    return bool(right) and not any(one in (value, -value) for one in read)
 
 
 def _named(trail: Trail, op: Op, value: Any) -> set[tuple[str, ...]]:
@@ -110,6 +118,18 @@ def withheld_at(sides: Sides, i: int) -> Site | None:
     if trail is None or op.frame is None or not op.sites:
         return None
     return outside(trail.way(op.frame, op.sites[-1].line, op.when, NOTHING))
+
+
+def at_hand(sides: Sides, i: int, j: int) -> Site | None:
+    """Where an operation was told a word instead of an array that was at hand."""
+    op, trail = sides.port.ops[i], trail_of(sides)
+    mine = {one.digest for one in op.operands}
+    values = [sides.value(one) for one in sides.oracle.ops[j].operands if one.digest not in mine]
+    words = [one for one in op.told if isinstance(one, str)]
+    if trail is None or len(values) != 1 or values[0] is None or sides.digest(values[0]) not in sides.made:
+        return None
+    right = trail.key(values[0]) or ""
+    return next((at for one in words if (at := chosen(trail, op, None, trail.key(one) or "", right)) is not None), None)
 
 
 def unmasked_at(sides: Sides, i: int) -> Site | None:
@@ -158,8 +178,12 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         return caller(sides.port, i)
     _, mine, like = differing[0]
     value, right = sides.mine(mine), sides.value(like)
+    maker = None if mine.op < 0 else sides.port.ops[mine.op]
     known = (
-        taken_in_turn(sides, mine.digest, like.digest)
+        op.sites[-1]
+        if maker is not None and (maker.frame, maker.sites) == (op.frame, op.sites)
+        else None
+        or taken_in_turn(sides, mine.digest, like.digest)
         or lacking_at(sides, i, mine, like)
         or _chosen(sides, trail, i, mine, like)
         or other_number(sides, mine.op, like.digest)
@@ -183,7 +207,7 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
 def _chosen(sides: Sides, trail: Trail, i: int, mine: Operand, like: Operand) -> Site | None:
     """Where the wrong one was taken of two that were at hand."""
     op, value, right = sides.port.ops[i], sides.mine(mine), sides.value(like)
-    if value is None or right is None or like.digest not in {one.digest for one in sides.port.ops[:i]}:
+    if value is None or right is None or like.digest not in sides.made:
         return None
     maker = None if mine.op < 0 else sides.port.ops[mine.op]
     return chosen(trail, op, maker, trail.key(value) or "", trail.key(right) or "")

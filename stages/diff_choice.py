@@ -7,7 +7,7 @@ from .frames import Frame
 from .likeness import members
 from .oplog import Op
 from .opsites import Site
-from .slices import Input, Spot, bare, governing, inputs, raising, spot
+from .slices import Input, Spot, bare, governing, inputs, raising, spot, written
 from .whence import DOORS, Trail
 
 DEEP = 2  # a value may lie so deep in what a statement reads
@@ -64,8 +64,11 @@ def counted(trail: Trail, op: Op, value: Any) -> Spot | None:
     """Where a number that an operation was told was computed: what leads there from what the harness gave is right."""
     if op.frame is None:
         return None
+    at = spot(op.frame, op.when)
+    if any(type(one) is type(value) and one == value for one in written(at)):
+        return at
     begun = min(one.began for one, _, _ in trail.frames_of(op.frame) if not one.file.endswith(DOORS))
-    way = _Count(trail, begun, spot(op.frame, op.when), value)
+    way = _Count(trail, begun, at, value)
     return next((found for _ in range(LONG) if (found := way.step()) is not None), way.at)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from .diff_blame import caller, early_at, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
+from .diff_blame import at_hand, caller, early_at, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, once_too_often, settled
@@ -198,8 +198,10 @@ def _explained(sides: Sides, i: int, *, bare: bool = False) -> First:
     elif len(op.operands) != len(theirs.operands):
         why = f"{op.name} of {len(op.operands)} arrays, the oracle's of {len(theirs.operands)}"
         at = caller(sides.port, i) or at
-        if len(op.operands) < len(theirs.operands) and None in op.told:
-            at = withheld_at(sides, i) or at
+        if len(op.operands) < len(theirs.operands):
+            taken = at_hand(sides, i, j)
+            at = taken or (withheld_at(sides, i) if None in op.told else None) or at
+            bare = bare or taken is not None
     elif parts:
         why = f"{op.name}, given something else: {'; '.join(parts)}"
         at = early_at(sides, i, differing) or at
@@ -244,6 +246,7 @@ def _stopped(sides: Sides, name: str, i: int, j: int) -> First:
     together = (
         last is not None
         and function_of(last) == function_of(lacking[-1])
+        and last.sites[:-1] == lacking[-1].sites[:-1]
         and named_line(last) != named_line(lacking[-1])
     )
     return First(number_of(sides, i), gave_at(sides, op, within=together) or caller(sides.port, i), op.sites, why)
