@@ -31,7 +31,8 @@ def chosen(trail: Trail, op: Op, maker: Op | None, wrong: str, right: str) -> Si
         if near and at.frame is not op.frame:
             found = at.site
         onward = next((one for one in _carrying(trail, read, wrong) if one.source is not None), None)
-        if onward is None or (near and onward.value is not onward.carrier):
+        both = onward is not None and isinstance(onward.value, dict) and holds(trail, onward.value, right, DEEP)
+        if onward is None or (near and onward.value is not onward.carrier) or both:
             break  # picked here out of what has both
         at = onward.source
     return found
