@@ -178,15 +178,12 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         return caller(sides.port, i)
     _, mine, like = differing[0]
     value, right = sides.mine(mine), sides.value(like)
-    maker = None if mine.op < 0 else sides.port.ops[mine.op]
     known = (
-        op.sites[-1]
-        if maker is not None and (maker.frame, maker.sites) == (op.frame, op.sites)
-        else None
-        or taken_in_turn(sides, mine.digest, like.digest)
+        taken_in_turn(sides, mine.digest, like.digest)
         or lacking_at(sides, i, mine, like)
         or _chosen(sides, trail, i, mine, like)
         or other_number(sides, mine.op, like.digest)
+        or _by_chance(sides, op, mine)
     )
     if known is not None or value is None:
         return known or caller(sides.port, i)
@@ -202,6 +199,14 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         if names and (asked := skipped(place, op.sites[-1].line, names[0])) is not None:
             return asked
     return site(place)
+
+
+def _by_chance(sides: Sides, op: Op, mine: Operand) -> Site | None:
+    """Where an operation got what was made on its own line, wrongly, though the oracle has the value elsewhere."""
+    maker, mate = None if mine.op < 0 else sides.port.ops[mine.op], sides.mates.get(mine.op)
+    right = mate is not None and sides.oracle.ops[mate].digest == mine.digest
+    here = maker is not None and (maker.frame, maker.sites) == (op.frame, op.sites)
+    return op.sites[-1] if here and not right else None
 
 
 def _chosen(sides: Sides, trail: Trail, i: int, mine: Operand, like: Operand) -> Site | None:

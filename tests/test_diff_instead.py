@@ -99,7 +99,7 @@ def test_the_line_that_was_changed_is_marked(old, new):
     assert found is not None
     assert found.at is not None
     changed = next(n for n, line in enumerate(RIGHT.splitlines(), 1) if old in line)
-    assert found.at.line == changed, (str(found.at), found.why)
+    assert found.at.line == changed, (str(found.at), changed, found.why)
 
 
 def test_a_function_that_was_not_told_what_its_caller_was_told():
