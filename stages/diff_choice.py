@@ -216,9 +216,14 @@ def raised_at(trail: Trail, before: Op | None) -> tuple[Site, ...]:
 
 def refused(trail: Trail) -> bool:
     """Whether the port's last exception is its own, raised by a statement of it."""
-    failed = [one for one in trail.watch.frames if one.raised is not None and not one.file.endswith("cuts.py")]
-    inner = _innermost(failed) if failed else None
+    inner = failed_in(trail)
     return inner is not None and inner.raised is not None and inner.raised[1] in raising(inner.code)
+
+
+def failed_in(trail: Trail) -> Frame | None:
+    """The call of the port's that its last exception came from."""
+    failed = [one for one in trail.watch.frames if one.raised is not None and not one.file.endswith("cuts.py")]
+    return _innermost(failed) if failed else None
 
 
 def ended(trail: Trail) -> bool:

@@ -11,6 +11,7 @@ from .diff_members import misjudged
 from .diff_order import Gap
 from .diff_picked import picked
 from .diff_sides import DRAWN, First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
+from .diff_unfit import unfit_at
 from .diff_window import alone, decided, parted, stopped_at, undone
 from .diff_words import worded
 from .gates import Tensor
@@ -31,6 +32,9 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool 
     gap = None if sides.loosely else parted(sides, outs)
     if (gap is None or not gap.port or gap.idle) and (sites := stopped_at(sides, raised=raised)):
         return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here", sites)
+    if gap is None and raised and (sites := unfit_at(sides)):
+        why = "the framework refuses what is put together, of right arrays: one should not be there"
+        return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, why, sites)
     if not sides.loosely and (found := misjudged(sides, gap)) is not None:
         return found
     if gap is not None and (found := _parting(sides, gap)) is not None:
