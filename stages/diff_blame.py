@@ -10,6 +10,7 @@ from .diff_instead import taken_in_turn
 from .diff_lacking import lacking_at
 from .diff_numbers import other_number
 from .diff_options import renumbered
+from .diff_parameters import bound_at
 from .diff_sides import Sides, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
@@ -184,6 +185,7 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         or _chosen(sides, trail, i, mine, like)
         or other_number(sides, mine.op, like.digest)
         or _by_chance(sides, op, mine)
+        or bound_at(sides, i, mine, like)
     )
     if known is not None or value is None:
         return known or caller(sides.port, i)

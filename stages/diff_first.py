@@ -9,6 +9,7 @@ from .diff_helpers import helped, inherits, once_too_often, settled
 from .diff_instead import put_together, stranger
 from .diff_members import misjudged
 from .diff_order import Gap
+from .diff_parameters import name_of
 from .diff_picked import picked
 from .diff_sides import DRAWN, First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
 from .diff_unfit import unfit_at
@@ -224,11 +225,14 @@ def _told(fixed: str) -> set[str]:
 
 
 def _operands(sides: Sides, mine: Operand, like: Operand) -> str:
-    return f"{_named(sides.port, mine)} where the oracle's is {_named(sides.oracle, like)}"
+    own, right = (_named(log, one, name_of(sides, one)) for log, one in ((sides.port, mine), (sides.oracle, like)))
+    return f"{own} where the oracle's is {right}"
 
 
-def _named(log: OpLog, operand: Operand) -> str:
+def _named(log: OpLog, operand: Operand, name: str) -> str:
     shape = "x".join(map(str, operand.shape)) or "a number"
+    if name:
+        return f"the parameter {name} [{shape}]"
     if operand.op < 0:
         return f"an array [{shape}] that no operation made"
     op = log.ops[operand.op]
