@@ -10,6 +10,7 @@ from .diff_instead import taken_in_turn
 from .diff_lacking import lacking_at
 from .diff_numbers import other_number
 from .diff_options import renumbered
+from .diff_parameters import bound_at
 from .diff_sides import Sides, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
@@ -37,8 +38,9 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
     mine, theirs = (set(re.findall(NUMBER, " ".join(one))) for one in (told, asked or set()))
     for value in op.told:
         if isinstance(value, (int, float, str)) and (repr(value) in mine - theirs or f"'{value}'" in " ".join(told)):
-            if isinstance(value, int) and abs(value) > 1 and repr(-value) in theirs and key(value) in sides.keys:
-                return None  # the number is the oracle's: with the other sign, it is used otherwise
+            turned = isinstance(value, int) and abs(value) > 1 and repr(-value) in theirs and key(value) in sides.keys
+            if turned or _used_rightly(sides, trail, op, value) or _at_hand_here(trail, op, value, theirs - mine):
+                return None  # the number is the oracle's: with the other sign, or somewhere else, it is used rightly
             whole = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and bool(theirs))
             if asked is not None and whole and (found := counted(trail, op, value)) is not None and not found.door:
                 return found.site
@@ -52,6 +54,33 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
             early = number_first(trail, value) if isinstance(value, float) and value % 1 else None
             return None if early is None else site(early)
     return None
+
+
+def _used_rightly(sides: Sides, trail: Trail, op: Op, value: Any) -> bool:
+    """Whether a number is told by the same name to another operation of the same call, which gives the oracle's."""
+    if isinstance(value, (bool, str)) or op.frame is None:
+        return False
+    names = _named(trail, op, value)
+    others = (n for n, one in enumerate(sides.port.ops) if one.frame is op.frame and one is not op)
+    return bool(names) and any(
+        value in sides.port.ops[n].told and names & _named(trail, sides.port.ops[n], value) and sides.good(n)
+        for n in others
+    )
+
+
+def _at_hand_here(trail: Trail, op: Op, value: Any, theirs: set[str]) -> bool:
+    """Whether the line of an operation reads the oracle's number by a name, and made another of it."""
+    assert op.frame is not None
+    read = [one for _, one, _ in trail.names(op.frame, op.sites[-1].line, op.when) if type(one) in (int, float)]
+    right = [one for one in read if abs(one) > 1 and {repr(one), repr(-one)} & theirs]
+    return bool(right) and not any(one in (value, -value) for one in read)
+
+
+def _named(trail: Trail, op: Op, value: Any) -> set[tuple[str, ...]]:
+    """The names by which the line of an operation reads a number."""
+    assert op.frame is not None
+    read = trail.names(op.frame, op.sites[-1].line, op.when) if op.sites else []
+    return {path for path, one, _ in read if type(one) is type(value) and one == value}
 
 
 def _signed(value: Any) -> tuple[Any, ...]:
@@ -90,6 +119,18 @@ def withheld_at(sides: Sides, i: int) -> Site | None:
     if trail is None or op.frame is None or not op.sites:
         return None
     return outside(trail.way(op.frame, op.sites[-1].line, op.when, NOTHING))
+
+
+def at_hand(sides: Sides, i: int, j: int) -> Site | None:
+    """Where an operation was told a word instead of an array that was at hand."""
+    op, trail = sides.port.ops[i], trail_of(sides)
+    mine = {one.digest for one in op.operands}
+    values = [sides.value(one) for one in sides.oracle.ops[j].operands if one.digest not in mine]
+    words = [one for one in op.told if isinstance(one, str)]
+    if trail is None or len(values) != 1 or values[0] is None or sides.digest(values[0]) not in sides.made:
+        return None
+    right = trail.key(values[0]) or ""
+    return next((at for one in words if (at := chosen(trail, op, None, trail.key(one) or "", right)) is not None), None)
 
 
 def unmasked_at(sides: Sides, i: int) -> Site | None:
@@ -143,6 +184,8 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         or lacking_at(sides, i, mine, like)
         or _chosen(sides, trail, i, mine, like)
         or other_number(sides, mine.op, like.digest)
+        or _by_chance(sides, op, mine)
+        or bound_at(sides, i, mine, like)
     )
     if known is not None or value is None:
         return known or caller(sides.port, i)
@@ -160,10 +203,18 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
     return site(place)
 
 
+def _by_chance(sides: Sides, op: Op, mine: Operand) -> Site | None:
+    """Where an operation got what was made on its own line, wrongly, though the oracle has the value elsewhere."""
+    maker, mate = None if mine.op < 0 else sides.port.ops[mine.op], sides.mates.get(mine.op)
+    right = mate is not None and sides.oracle.ops[mate].digest == mine.digest
+    here = maker is not None and (maker.frame, maker.sites) == (op.frame, op.sites)
+    return op.sites[-1] if here and not right else None
+
+
 def _chosen(sides: Sides, trail: Trail, i: int, mine: Operand, like: Operand) -> Site | None:
     """Where the wrong one was taken of two that were at hand."""
     op, value, right = sides.port.ops[i], sides.mine(mine), sides.value(like)
-    if value is None or right is None or like.digest not in {one.digest for one in sides.port.ops[:i]}:
+    if value is None or right is None or like.digest not in sides.made:
         return None
     maker = None if mine.op < 0 else sides.port.ops[mine.op]
     return chosen(trail, op, maker, trail.key(value) or "", trail.key(right) or "")

@@ -23,7 +23,7 @@ from .gates import Tensor
 from .likeness import NOTHING, evaluated, is_array
 from .opsites import Site
 from .slices import idle
-from .whence import DOORS, Place, Trail, site
+from .whence import DOORS, Place, Trail, latest, site
 
 
 def settled(sides: Sides) -> set[int]:
@@ -128,11 +128,12 @@ def _wanted(sides: Sides, frame: Frame) -> set[str]:
 
 @dataclass(frozen=True)
 class _Change:
-    """One call otherwise: `name` got `value` instead of its own; `value` is nothing where two were exchanged."""
+    """One call otherwise: `name` got `value` instead of its own, or `both` were exchanged."""
 
     said: str
     name: str = ""
     value: Tensor | None = None
+    both: tuple[str, ...] = ()
 
 
 def once_too_often(sides: Sides, i: int) -> Site | None:
@@ -157,7 +158,13 @@ def _plain(frame: Frame) -> list[Any]:
 
 
 def _chose(sides: Sides, trail: Trail, asked: Place, args: Given, change: _Change) -> Site | None:
-    """Where a caller chose the argument that is wrong."""
+    """Where a caller chose the argument that is wrong; of two under their own names, where these got them."""
+    if change.both:
+        frame = asked[0]
+        writes = [latest(frame, name, asked[2]) for name in change.both]
+        own = all(one and one.line and one.value is args[name] for name, one in zip(change.both, writes, strict=True))
+        last = max((one for one in writes if one), key=lambda one: one.number, default=None)
+        return Site(frame.file, last.line, frame.code.co_name) if own and last is not None else site(asked)
     if not change.name:
         return site(asked)
     if isinstance(args[change.name], float):
@@ -194,7 +201,7 @@ def _changes(
     for one, other in combinations(arrays, 2):
         if (args[one].shape, args[one].dtype) == (args[other].shape, args[other].dtype):
             exchanged = {**args, one: args[other], other: args[one]}
-            yield _Change(f"once {one} and {other} are exchanged"), exchanged
+            yield _Change(f"once {one} and {other} are exchanged", both=(one, other)), exchanged
     for mine, theirs in told:
         for one in (name for name, held in args.items() if isinstance(held, float) and held == mine):
             yield _Change(f"with {one}={theirs}", one), {**args, one: theirs}

@@ -51,6 +51,8 @@ def _beside(sides: Sides, i: int, lacking: Op, mine: Operand) -> Site | None:
     near = _shared(lacking, sides.oracle.ops[j]) - _shared(lacking, sides.oracle.ops[mate])
     if near > 0:
         return between(made.sites, used.sites) or (used.sites[-1] if used.sites else None)
+    if lacking.sites == sides.oracle.ops[mate].sites:
+        return None  # one function asks for both there, here perhaps none
     if near < 0:
         return _given_out(sides, made, used)
     around = {(one.file, one.function) for one in (*made.sites, *used.sites)}

@@ -5,17 +5,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from .diff_choice import holds, plain
+from .diff_choice import plain
 from .diff_instead import meanwhile
 from .diff_order import Gap
 from .diff_sides import Sides, trail_of
-from .likeness import key
+from .likeness import members
 from .opsites import Site
 from .slices import Input, Spot, inputs, spot
 from .whence import Trail
 
 FLOAT = r"-?\d+\.\d+(?:e-?\d+)?|-?\d+e-?\d+"
-DEEP = 3  # a number may lie so deep in what holds it
+DEEP = 2  # a number may lie so deep in what holds it
 MANY = 200  # statements looked at
 
 
@@ -32,7 +32,7 @@ def picked(sides: Sides, gap: Gap) -> Site | None:
     told = {one for each in sides.port.ops for one in each.told if isinstance(one, float)}
     for number in sorted(_floats(sides, gap) - told):
         for value, source in _reached(trail, spot(op.frame, op.when)):
-            found = _taken(trail, value, source, key(number) or "")
+            found = None if _has(value, number) else _taken(trail, value, source, number)
             if found is not None and not found.door:
                 return found.site
     return None
@@ -48,7 +48,7 @@ def _floats(sides: Sides, gap: Gap) -> set[float]:
 
 
 def _reached(trail: Trail, at: Spot) -> Iterator[tuple[Any, Spot]]:
-    """What statements that led to one read and what is no plain value, each with where it came from."""
+    """What statements that led to one read, floats and what is no plain value, each with where it came from."""
     todo, seen = [at], set[tuple[int, int]]()
     while todo and len(seen) < MANY:
         one = todo.pop(0)
@@ -58,29 +58,35 @@ def _reached(trail: Trail, at: Spot) -> Iterator[tuple[Any, Spot]]:
         for each in inputs(trail, one):
             if each.source is not None:
                 todo.append(each.source)
-                if not plain(each.carrier):
+                if isinstance(each.carrier, float) or not plain(each.carrier):
                     yield each.carrier, each.source
 
 
-def _taken(trail: Trail, value: Any, at: Spot, number: str) -> Spot | None:
-    """Where a value was taken out of something that holds the number, which the value itself does not."""
-    if holds(trail, value, number, DEEP):
-        return None
+def _taken(trail: Trail, value: Any, at: Spot, number: float) -> Spot | None:
+    """Where a value was taken out of something that has another of its kind, with the number."""
     for _ in range(MANY):
         read = inputs(trail, at)
         same = next((one for one in read if one.value is value and one.source is not None), None)
         if same is None:
-            both = any(_member(one.value, value) and holds(trail, one.value, number, DEEP) for one in read)
-            return _by(read, at) if both else None
+            return _by(read, at) if any(_beside(one.value, value, number) for one in read) else None
         if same.source is None or same.source == at:
             return None
         at = same.source
     return None
 
 
-def _member(owner: Any, value: Any) -> bool:
+def _beside(owner: Any, value: Any, number: float, depth: int = DEEP) -> bool:
+    """Whether a value lies in something, and one of its kind that has a number next to it."""
     held = owner.values() if isinstance(owner, dict) else owner if isinstance(owner, (list, tuple)) else ()
-    return any(one is value for one in held)
+    if any(one is value for one in held):
+        return any(type(one) is type(value) and _has(one, number) for one in held)
+    return depth > 1 and any(_beside(one, value, number, depth - 1) for one in held)
+
+
+def _has(value: Any, number: float, depth: int = DEEP) -> bool:
+    if isinstance(value, float):
+        return value == number
+    return depth > 0 and any(_has(one, number, depth - 1) for one in members(value))
 
 
 def _by(read: list[Input], at: Spot) -> Spot:

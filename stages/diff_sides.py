@@ -118,6 +118,11 @@ class Sides:
         return any(tensor.shape == shape and found not in mine for found, tensor in self.oracle.leaves.items())
 
     @cached_property
+    def made(self) -> set[str]:
+        """Digests of everything that the port made."""
+        return {op.digest for op in self.port.ops}
+
+    @cached_property
     def drawn(self) -> set[int]:
         """Of two frameworks, the port's operations that make random numbers, or something of nothing but these."""
         found: set[int] = set()

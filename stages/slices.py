@@ -260,3 +260,11 @@ def bare(at: Spot) -> bool:
     if any(path != ("self",) for line in range(low, at.last + 1) for path in by_line.get(line, ())):
         return False
     return not any(low <= one.asked <= at.last and at.start <= one.began <= at.end for one in at.frame.children)
+
+
+def written(at: Spot) -> Iterator[Any]:
+    """The constants that a statement has written out, those in tuples too."""
+    low = spans(at.frame.code).get(at.first, (at.first, at.first))[0]
+    for one in dis.get_instructions(at.frame.code):
+        if one.opname == "LOAD_CONST" and one.positions and low <= (one.positions.lineno or 0) <= at.last:
+            yield from one.argval if isinstance(one.argval, tuple) else (one.argval,)

@@ -10,6 +10,7 @@ from .likeness import key, members, telling
 from .opsites import Site
 
 Place = tuple[Frame, int, int]  # a call, a line of it, and when
+Path = tuple[str, ...]  # a name, and the attributes asked of it in turn
 # Of the port, where it meets the harness.
 DOORS = ("cuts.py", "taps.py", "borders.py", "record.py")
 DEPTH = 3  # a value may lie so deep in what holds it
@@ -227,11 +228,23 @@ class Trail:
                 for when, at, value in reversed(call.returns):
                     if when <= until and self.holds(value, wanted, depth):
                         return call, at, when
+        names = self.names(frame, line, until)
+        values = {path: value for path, value, _ in names}
         for depth in (0, DEPTH):
-            for path, value, write in self.names(frame, line, until):
-                if self.holds(value, wanted, depth) and (place := self.named(frame, path, write, until)) is not None:
+            for path, value, write in names:
+                if depth and self._passed_by(frame, line, path, wanted, values):
+                    continue
+                held = self.holds(value, wanted, depth)
+                if held and (place := self.named(frame, path, write, until)) is not None:
                     return place
         return None
+
+    def _passed_by(self, frame: Frame, line: int, path: Path, wanted: str, values: dict[Path, Any]) -> bool:
+        """Whether of something that may have a value in it an expression reads nothing but other attributes."""
+        first, last = spans(frame.code).get(line, (line, line))
+        by_line = reads(frame.code)
+        read = {one for at in range(first, last + 1) for one in by_line.get(at, ()) if one[: len(path)] == path}
+        return all(one != path and one in values and not self.holds(values[one], wanted) for one in read)
 
     def named(self, frame: Frame, path: tuple[str, ...], write: Write, until: int) -> Place | None:
         """Where a name, or an attribute of it, got what it has."""
