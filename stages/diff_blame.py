@@ -217,12 +217,20 @@ def _chosen(sides: Sides, trail: Trail, i: int, mine: Operand, like: Operand) ->
     if value is None or right is None or like.digest not in sides.made:
         return None
     maker = None if mine.op < 0 else sides.port.ops[mine.op]
+    if maker is not None and like.digest in {one.digest for one in maker.operands} and _once_more(sides, maker):
+        return caller(sides.port, mine.op)
     return chosen(trail, op, maker, trail.key(value) or "", trail.key(right) or "")
 
 
 def early_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]]) -> Site | None:
     """Where something was handed on before the oracle's last operation on it."""
     return next((at for _, mine, like in differing if (at := lacking_at(sides, i, mine, like)) is not None), None)
+
+
+def _once_more(sides: Sides, op: Op) -> bool:
+    """Whether the port makes a value more often than the oracle: one of them is for something else."""
+    mine, theirs = (sum(one.digest == op.digest for one in log.ops) for log in (sides.port, sides.oracle))
+    return mine > theirs > 0
 
 
 def gave_at(sides: Sides, op: Op, *, within: bool) -> Site | None:

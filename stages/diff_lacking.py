@@ -2,10 +2,12 @@
 
 from .diff_decided import left_undone, stack
 from .diff_sides import Sides, trail_of
+from .frames import PARAMETER
 from .gates import FLOATS
+from .likeness import key
 from .oplog import Op, Operand
 from .opsites import Site
-from .whence import DOORS
+from .whence import DOORS, Trail
 
 FAR = 8  # operations of the oracle's that may lack one after the other
 
@@ -31,10 +33,25 @@ def lacking_at(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | Non
         idle = left_undone(sides, trail, sides.port.ops[mine.op], op)
         if idle is not None and not idle.door:
             return idle.site
+        if (unchanged := _gives_back(trail, sides.port.ops[mine.op], op)) is not None:
+            return unchanged
     same = [at for name, found, at in sides.port.forms if (name, found) == (lacking.name, mine.digest)]
     if same:
         return same[-1]
     return _beside(sides, i, lacking, mine)
+
+
+def _gives_back(trail: Trail, made: Op, used: Op) -> Site | None:
+    """Where the last function called between two operations that does nothing gives back what it was given."""
+    wanted = key(made.out)
+    for frame in reversed(trail.watch.frames):
+        if frame.file.endswith(DOORS) or not made.when < frame.began < used.when or len(frame.returns) != 1:
+            continue
+        given = [one.value for one in frame.writes if one.line == PARAMETER]
+        when, line, value = frame.returns[0]
+        if when < used.when and trail.key(value) == wanted and any(one is value for one in given):
+            return Site(frame.file, line, frame.code.co_name)
+    return None
 
 
 def _beside(sides: Sides, i: int, lacking: Op, mine: Operand) -> Site | None:
