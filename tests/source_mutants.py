@@ -44,7 +44,7 @@ class Row:
         return {**asdict(self.edit), **{name: said for name in ("killer", "why") if (said := getattr(self, name))}}
 
 
-def load(path: Path = TABLE) -> tuple[dict[str, Any], list[Row]]:
+def load(path: Path) -> tuple[dict[str, Any], list[Row]]:
     """What the sample was drawn from, and its rows."""
     document = json.loads(path.read_text(encoding="utf-8"))
     rows = []
@@ -54,7 +54,7 @@ def load(path: Path = TABLE) -> tuple[dict[str, Any], list[Row]]:
     return document["drawn"], rows
 
 
-def save(drawn: dict[str, Any], rows: list[Row], path: Path = TABLE) -> None:
+def save(drawn: dict[str, Any], rows: list[Row], path: Path) -> None:
     """Write the table: one line a field, so that a change can be read."""
     document = {"drawn": drawn, "mutants": [row.to_json() for row in rows]}
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -130,10 +130,10 @@ def _line(text: str) -> str:
 @click.option("--survivors", is_flag=True, help="Only those that the table names no killer of.")
 def main(anew: bool, record: bool, names: tuple[str, ...], survivors: bool) -> None:
     """Plant random mutations in the port, and say who kills each."""
-    drawn, rows = load() if TABLE.exists() else ({}, [])
+    drawn, rows = load(TABLE) if TABLE.exists() else ({}, [])
     if anew:
         drawn, rows = again(rows)
-        save(drawn, rows)
+        save(drawn, rows, TABLE)
     chosen = [
         row
         for row in rows
@@ -144,7 +144,7 @@ def main(anew: bool, record: bool, names: tuple[str, ...], survivors: bool) -> N
     for row in judged(chosen, lambda message: print(message, file=sys.stderr, flush=True)):
         found[row.edit] = row
         if record:  # at once: what was interrupted goes on with --survivors
-            save(drawn, [found.get(one.edit, one) for one in rows])
+            save(drawn, [found.get(one.edit, one) for one in rows], TABLE)
     sys.exit(show([found[row.edit] for row in chosen], time.perf_counter() - start))
 
 
