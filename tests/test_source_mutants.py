@@ -96,6 +96,13 @@ def test_what_was_judged_before_an_interruption_stays_in_the_table(tmp_path, mon
     assert source_mutants.load(source_mutants.TABLE) == ({}, [Row(SCORED, "parity: loss"), other])
 
 
+def test_a_mutation_that_leaves_python_at_import_is_killed(tmp_path):
+    constant = next(line for line in TEXT.splitlines() if line.startswith("LEAST"))
+    gone = Edit(FILE, 10, "Leaving", constant, "raise SystemExit(2)")
+    killer = source_units.Copy(tmp_path).failing(gone, ["tests/test_metadiffusion_train.py"])
+    assert killer == "tests: Python is left as a test file is imported"
+
+
 @pytest.mark.parametrize(
     ("row", "code", "said"),
     [
