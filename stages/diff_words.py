@@ -8,11 +8,11 @@ from difflib import SequenceMatcher
 import numpy as np
 
 from .diff_sides import First, Sides, trail_of
-from .frames import Write
+from .frames import Frame, Write, reads
 from .gates import Tensor
 from .likeness import members
 from .opsites import Site
-from .slices import Spot, bare, spot
+from .slices import Spot, bare, idle, spot
 from .whence import DOORS, Trail
 
 
@@ -30,21 +30,22 @@ def worded(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None
 
 def _at(trail: Trail, theirs: str, ours: str) -> Site | None:
     """The whole before the first piece that it lacks, or has too much; else where the whole was first given."""
-    lacking, added = _pieces(theirs, ours)
+    lacking, added, begin = _pieces(theirs, ours)
     ways: tuple[Callable[[], Site | None], ...] = (
         lambda: _lost(trail, theirs) if theirs else None,
         lambda: _written(trail, ours) if ours else None,
-        lambda: _lost(trail, lacking) if len(lacking) > 1 else None,
+        lambda: _kept_back(trail, lacking.strip()) if len(lacking.strip()) > 1 else None,
+        lambda: _dropped(trail, theirs, ours, begin) if lacking else None,
         lambda: _only_there(trail, added) if len(added) > 1 else None,
         lambda: _gave(trail, ours) if ours else None,
     )
     return next((found for way in ways if (found := way()) is not None), None)
 
 
-def _pieces(theirs: str, ours: str) -> tuple[str, str]:
-    """What is first missing from a text, and what first stands there instead."""
+def _pieces(theirs: str, ours: str) -> tuple[str, str, int]:
+    """What is first missing from a text, what first stands there instead, and where."""
     parts = SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes()
-    return next(((theirs[a:b], ours[c:d]) for tag, a, b, c, d in parts if tag != "equal"), ("", ""))
+    return next(((theirs[a:b], ours[c:d], a) for tag, a, b, c, d in parts if tag != "equal"), ("", "", 0))
 
 
 def _differing(oracle: Tensor, port: Tensor) -> Iterator[tuple[str, str]]:
@@ -102,6 +103,41 @@ def _only_there(trail: Trail, piece: str) -> Site | None:
                 return Site(inner.parent.file, inner.asked, inner.parent.code.co_name)
             others, inner = [one.parent for one in others if one.parent is not None], inner.parent
     return None
+
+
+def _kept_back(trail: Trail, piece: str) -> Site | None:
+    """Of an object that has a piece to the end, how its last call ended; a statement in it that does nothing first."""
+    last: Frame | None = None
+    for frame in trail.watch.frames:
+        owner = frame.held.get("self")
+        outer = frame.parent is None or frame.parent.held.get("self") is not owner
+        if outer and frame.returns and any(isinstance(one, str) and piece in one for one in members(owner)):
+            last = frame
+    if last is None:
+        return None
+    undone = (line for _, line in last.lines if line in idle(last.code))
+    return Site(last.file, next(undone, last.returns[-1][1]), last.code.co_name)
+
+
+def _dropped(trail: Trail, theirs: str, ours: str, begin: int) -> Site | None:
+    """What the last name that had the missing place of a text was used for first."""
+    last: tuple[int, Frame, str] | None = None
+    for frame in trail.watch.frames:
+        for write in frame.writes if not frame.file.endswith(DOORS) else ():
+            value = write.value
+            if isinstance(value, str) and len(value) > 1 and value not in ours and _covers(theirs, value, begin):
+                last = max(last or (-1, frame, ""), (write.number, frame, write.name), key=lambda one: one[0])
+    if last is None:
+        return None
+    since, frame, name = last
+    uses = {line for line, paths in reads(frame.code).items() if any(path[0] == name for path in paths)}
+    when = next((number for number, line in frame.lines if number >= since and line in uses), None)
+    return None if when is None else spot(frame, when, whole=True).site
+
+
+def _covers(text: str, piece: str, place: int) -> bool:
+    """Whether a piece of a text has the letter at some place of it."""
+    return text.find(piece, max(place - len(piece) + 1, 0), place + len(piece)) >= 0
 
 
 def _is(write: Write, word: str) -> bool:
