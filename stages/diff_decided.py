@@ -131,7 +131,7 @@ def _above(window: Window) -> list[Spot]:
 
 def _under_way(window: Window, one: Spot) -> bool:
     """Whether a statement was not done yet at the end of a window: it did not lead there."""
-    return one.start <= window.until <= one.end
+    return one.start <= window.until < one.end
 
 
 def _novel(window: Window, one: Spot) -> bool:

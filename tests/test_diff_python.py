@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.diff_calls import of_its_caller
 from stages.diff_decided import Window, suspects
 from stages.diff_members import answers, misjudged, questions
 from stages.diff_options import fractions, renumbered
@@ -201,18 +200,6 @@ def test_an_object_made_of_nothing_with_numbers_nobody_else_has_is_suspected_fir
     sides = beside(log, OpLog())
     window = Window(sides, Trail(log.watch), frame.began, log.watch.number, [frame], 0, bounded=False)
     assert suspects(window, more=True)[0].first == line_of(source, "return Rule()")
-
-
-def test_what_a_caller_had_and_did_not_give_is_known():
-    source = """\
-        def size(width, budget=280):
-            return width * budget
-        def run():
-            width, budget = 3, 70
-            return size(width)
-        """
-    frame = next(one for one in ran(source).watch.frames if one.code.co_name == "size")
-    assert of_its_caller(frame) == {"budget": 70}
 
 
 def test_what_leaves_a_with_or_waits_for_another_decides_nothing():
