@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stages.diff_calls import of_its_caller
 from stages.diff_decided import Window, suspects
 from stages.diff_members import answers, misjudged, questions
 from stages.diff_options import fractions, renumbered
@@ -202,6 +203,18 @@ def test_an_object_made_of_nothing_with_numbers_nobody_else_has_is_suspected_fir
     assert suspects(window, more=True)[0].first == line_of(source, "return Rule()")
 
 
+def test_what_a_caller_had_and_did_not_give_is_known():
+    source = """\
+        def size(width, budget=280):
+            return width * budget
+        def run():
+            width, budget = 3, 70
+            return size(width)
+        """
+    frame = next(one for one in ran(source).watch.frames if one.code.co_name == "size")
+    assert of_its_caller(frame) == {"budget": 70}
+
+
 def test_what_leaves_a_with_or_waits_for_another_decides_nothing():
     space: dict[str, Any] = {}
     source = "def f(lock, others):\n    with lock:\n        n = 0\n    yield from others\n    if n:\n        n = 1\n"
@@ -228,3 +241,41 @@ def test_the_one_text_that_two_lists_differ_in():
     assert _part(mine, theirs) == "What is it?<>"
     assert _part(mine, [{"role": "you", "content": "<>What is it?"}]) is None
     assert _part(mine, mine) is None
+
+
+WORDS = """\
+    class Held:
+        def __init__(self):
+            self.word, self.text = "", ""
+        def add(self, piece):
+            self.word += piece
+            return ""
+        def finish(self):
+            word = self.word.replace("_", " ")
+            self.text += word
+            return self.text
+    def run():
+        held = Held()
+        held.add("_In")
+        held.add("side")
+        return held.finish()
+    """
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ours", "expected"),
+    [
+        ("return self.text", 'return ""', "", 'return ""'),
+        ("self.text += word", "self.text += word.strip()", "Inside", "self.text += word.strip()"),
+    ],
+)
+def test_text_that_is_kept_back_or_cut_is_marked_where_it_is(old, new, ours, expected):
+    assert old in WORDS
+    source = WORDS.replace(old, new)
+    log = ran(source)
+    assert log.gave == ours
+    found = worded(beside(log, OpLog()), {"segments": (text_of([" Inside"]), text_of([ours]))})
+    assert found is not None
+    assert found.at is not None
+    lines = [n for n, line in enumerate(textwrap.dedent(source).splitlines(), 1) if expected in line]
+    assert found.at.line == lines[-1]
