@@ -1,7 +1,7 @@
 """Where an operation belongs that the oracle has and the port has not, between two that both have."""
 
 from .diff_decided import left_undone, stack
-from .diff_sides import Sides, trail_of
+from .diff_sides import Sides, last_of, trail_of
 from .gates import FLOATS
 from .oplog import Op, Operand
 from .opsites import Site
@@ -43,7 +43,7 @@ def _beside(sides: Sides, i: int, lacking: Op, mine: Operand) -> Site | None:
     As near to either, it is where the value was last brought into another form. What takes more than the value, and
     weights, lacks this too, and is not at once known to be left out there.
     """
-    j, mate = sides.mates.get(i), sides.mates.get(mine.op)
+    j, mate = sides.mates.get(i), sides.mates.get(mine.op, last_of(sides.oracle.ops, mine.digest))
     others = [sides.value(one) for one in lacking.operands if one.digest != mine.digest]
     if mine.op < 0 or j is None or mate is None or any(one is None or one.dtype not in FLOATS for one in others):
         return None
@@ -80,7 +80,7 @@ def _given_out(sides: Sides, made: Op, used: Op) -> Site | None:
     trail, others = trail_of(sides), list(stack(used.frame))
     for frame in reversed(list(stack(made.frame))) if trail is not None else ():
         mine = frame not in others and not frame.file.endswith(DOORS) and frame.returns
-        if trail is not None and mine and trail.key(frame.returns[-1][2]) == trail.key(made.out):
+        if trail is not None and mine and trail.holds(frame.returns[-1][2], trail.key(made.out) or "", 1):
             return Site(frame.file, frame.returns[-1][1], frame.code.co_name)
     return None
 
