@@ -5,7 +5,7 @@ from .diff_sides import Sides, last_of, trail_of
 from .gates import FLOATS
 from .oplog import Op, Operand
 from .opsites import Site
-from .whence import DOORS
+from .whence import DOORS, site
 
 FAR = 8  # operations of the oracle's that may lack one after the other
 
@@ -40,7 +40,8 @@ def lacking_at(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | Non
 def _beside(sides: Sides, i: int, lacking: Op, mine: Operand) -> Site | None:
     """With what made the value or with what uses it: the one that the oracle's own calls have it nearer to.
 
-    As near to either, it is where the value was last brought into another form. What takes more than the value, and
+    As near to either, it is where a function gave the value back as it got it, or where it was last brought into another
+    form. What takes more than the value, and
     weights, lacks this too, and is not at once known to be left out there.
     """
     j, mate = sides.mates.get(i), sides.mates.get(mine.op, last_of(sides.oracle.ops, mine.digest))
@@ -55,6 +56,11 @@ def _beside(sides: Sides, i: int, lacking: Op, mine: Operand) -> Site | None:
         return None  # one function asks for both there, here perhaps none
     if near < 0:
         return _given_out(sides, made, used)
+    trail = trail_of(sides)
+    if trail is not None and used.frame is not None:
+        start = used.frame, used.sites[-1].line, used.when
+        if (place := trail.given_back(start, trail.key(made.out) or "")) != start:
+            return site(place)
     around = {(one.file, one.function) for one in (*made.sites, *used.sites)}
     forms = (at for _, found, at in sides.port.forms if found == mine.digest and (at.file, at.function) in around)
     return next(reversed(list(forms)), None)
