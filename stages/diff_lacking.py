@@ -40,9 +40,8 @@ def lacking_at(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | Non
 def _beside(sides: Sides, i: int, lacking: Op, mine: Operand) -> Site | None:
     """With what made the value or with what uses it: the one that the oracle's own calls have it nearer to.
 
-    As near to either, it is where a function gave the value back as it got it, or where it was last brought into another
-    form. What takes more than the value, and
-    weights, lacks this too, and is not at once known to be left out there.
+    As near to either, it is where a function gave the value back as it got it, or where its form was changed last.
+    What takes more than the value, and weights, lacks this too, and is not at once known to be left out there.
     """
     j, mate = sides.mates.get(i), sides.mates.get(mine.op, last_of(sides.oracle.ops, mine.digest))
     others = [sides.value(one) for one in lacking.operands if one.digest != mine.digest]
