@@ -55,8 +55,8 @@ RIGHT = """\
             order = mx.argsort(mx.arange(8) * -1)
             mixed = mixed[order] + 1
             if self.base > 100:
-                return mx.power(mixed, 2) / self.base
-            return mx.power(mixed, 3) / self.base
+                return mx.power(mixed / self.base, 2)
+            return mx.power(mx.minimum(mixed, 3) / self.base, 2)
     """
 
 
