@@ -77,10 +77,10 @@ def _at_hand_here(trail: Trail, op: Op, value: Any, theirs: set[str]) -> bool:
 
 
 def _named(trail: Trail, op: Op, value: Any) -> set[tuple[str, ...]]:
-    """The names by which the line of an operation reads a number."""
+    """The names by which the line of an operation reads a number; what an object keeps may be wrong from before."""
     assert op.frame is not None
     read = trail.names(op.frame, op.sites[-1].line, op.when) if op.sites else []
-    return {path for path, one, _ in read if type(one) is type(value) and one == value}
+    return {path for path, one, _ in read if len(path) == 1 and type(one) is type(value) and one == value}
 
 
 def _signed(value: Any) -> tuple[Any, ...]:

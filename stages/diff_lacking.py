@@ -1,13 +1,11 @@
 """Where an operation belongs that the oracle has and the port has not, between two that both have."""
 
 from .diff_decided import left_undone, stack
-from .diff_sides import Sides, trail_of
-from .frames import PARAMETER
+from .diff_sides import Sides, last_of, trail_of
 from .gates import FLOATS
-from .likeness import key
 from .oplog import Op, Operand
 from .opsites import Site
-from .whence import DOORS, Trail
+from .whence import DOORS, site
 
 FAR = 8  # operations of the oracle's that may lack one after the other
 
@@ -33,34 +31,19 @@ def lacking_at(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | Non
         idle = left_undone(sides, trail, sides.port.ops[mine.op], op)
         if idle is not None and not idle.door:
             return idle.site
-        if (unchanged := _gives_back(trail, sides.port.ops[mine.op], op)) is not None:
-            return unchanged
     same = [at for name, found, at in sides.port.forms if (name, found) == (lacking.name, mine.digest)]
     if same:
         return same[-1]
     return _beside(sides, i, lacking, mine)
 
 
-def _gives_back(trail: Trail, made: Op, used: Op) -> Site | None:
-    """Where the last function called between two operations that does nothing gives back what it was given."""
-    wanted = key(made.out)
-    for frame in reversed(trail.watch.frames):
-        if frame.file.endswith(DOORS) or not made.when < frame.began < used.when or len(frame.returns) != 1:
-            continue
-        given = [one.value for one in frame.writes if one.line == PARAMETER]
-        when, line, value = frame.returns[0]
-        if when < used.when and trail.key(value) == wanted and any(one is value for one in given):
-            return Site(frame.file, line, frame.code.co_name)
-    return None
-
-
 def _beside(sides: Sides, i: int, lacking: Op, mine: Operand) -> Site | None:
     """With what made the value or with what uses it: the one that the oracle's own calls have it nearer to.
 
-    As near to either, it is where the value was last brought into another form. What takes more than the value, and
-    weights, lacks this too, and is not at once known to be left out there.
+    As near to either, it is where a function gave the value back as it got it, or where its form was changed last.
+    What takes more than the value, and weights, lacks this too, and is not at once known to be left out there.
     """
-    j, mate = sides.mates.get(i), sides.mates.get(mine.op)
+    j, mate = sides.mates.get(i), sides.mates.get(mine.op, last_of(sides.oracle.ops, mine.digest))
     others = [sides.value(one) for one in lacking.operands if one.digest != mine.digest]
     if mine.op < 0 or j is None or mate is None or any(one is None or one.dtype not in FLOATS for one in others):
         return None
@@ -72,6 +55,11 @@ def _beside(sides: Sides, i: int, lacking: Op, mine: Operand) -> Site | None:
         return None  # one function asks for both there, here perhaps none
     if near < 0:
         return _given_out(sides, made, used)
+    trail = trail_of(sides)
+    if trail is not None and used.frame is not None:
+        start = used.frame, used.sites[-1].line, used.when
+        if (place := trail.given_back(start, trail.key(made.out) or "")) != start:
+            return site(place)
     around = {(one.file, one.function) for one in (*made.sites, *used.sites)}
     forms = (at for _, found, at in sides.port.forms if found == mine.digest and (at.file, at.function) in around)
     return next(reversed(list(forms)), None)
@@ -97,7 +85,7 @@ def _given_out(sides: Sides, made: Op, used: Op) -> Site | None:
     trail, others = trail_of(sides), list(stack(used.frame))
     for frame in reversed(list(stack(made.frame))) if trail is not None else ():
         mine = frame not in others and not frame.file.endswith(DOORS) and frame.returns
-        if trail is not None and mine and trail.key(frame.returns[-1][2]) == trail.key(made.out):
+        if trail is not None and mine and trail.holds(frame.returns[-1][2], trail.key(made.out) or "", 1):
             return Site(frame.file, frame.returns[-1][1], frame.code.co_name)
     return None
 

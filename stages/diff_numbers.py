@@ -12,6 +12,7 @@ from .whence import Trail
 
 FAR = 16  # operations that an array is followed back through
 MANY = 40  # numbers that are tried in each of them
+LARGE = 1 << 20  # elements of an array that is not made again so many times
 
 
 def other_number(sides: Sides, made: int, wanted: str) -> Site | None:
@@ -44,7 +45,7 @@ def _way(sides: Sides, made: int) -> list[int]:
         if at >= 0 and at not in found and sides.port.ops[at].digest not in sides.known:
             found.add(at)
             todo += [one.op for one in sides.port.ops[at].operands]
-    return sorted(found, reverse=True)
+    return [] if any(sides.port.ops[i].out.size > LARGE for i in found) else sorted(found, reverse=True)
 
 
 def _with(sides: Sides, way: list[int], changed: int, swap: tuple[Any, Any]) -> Tensor | None:

@@ -15,8 +15,8 @@ DEEP = 3  # a parameter may lie so deep in what uses it
 
 def name_of(sides: Sides, operand: Operand) -> str:
     """What a parameter is called where the port got it, a word that lies beside it in an object; else nothing."""
-    trail, value = trail_of(sides), sides.mine(operand)
-    if trail is None or operand.op >= 0 or (wanted := trail.key(value)) is None:
+    trail, leaf = trail_of(sides), sides.port.leaves.get(operand.digest)
+    if trail is None or operand.op >= 0 or leaf is None or (wanted := trail.key(leaf)) is None:
         return ""
     for value in _objects(trail.watch.frames):
         held = members(value)

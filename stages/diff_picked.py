@@ -39,8 +39,11 @@ def picked(sides: Sides, gap: Gap) -> Site | None:
 
 
 def _floats(sides: Sides, gap: Gap) -> set[float]:
-    found = set[float]()
+    """What the oracle's operations are told that take what the port's first takes."""
+    found, given = set[float](), {one.digest for one in sides.port.ops[gap.port[0]].operands}
     for j in meanwhile(sides, gap):
+        if not given & {one.digest for one in sides.oracle.ops[j].operands}:
+            continue
         for text in re.findall(FLOAT, sides.oracle.ops[j].fixed):
             with suppress(ValueError):
                 found.add(float(text))

@@ -133,12 +133,12 @@ class Trail:
         while True:
             name, write = self._read(frame, line, until, wrong, held)
             if write is None or name is None:
-                return self._idle((frame, line, until), wrong)
+                return self.given_back((frame, line, until), wrong)
             if write.line != PARAMETER and not frame.code.co_name.startswith("<"):
                 stays = (
                     meant > write.number and self._elsewhere(frame, name, line) and not self._alias(frame, write, wrong)
                 )
-                return (frame, line, until) if stays else self._idle((frame, write.line, until), wrong)
+                return (frame, line, until) if stays else self.given_back((frame, write.line, until), wrong)
             # Of two that a caller gave, it is the caller who exchanged them, unless this one is used rightly as well.
             own = self._elsewhere(frame, name, line)
             here = (one for one in frame.writes if one.number <= until and (own or one.line != PARAMETER))
@@ -149,7 +149,7 @@ class Trail:
             held = None if self.holds(write.value, wrong, 2) else write.value
             frame, line, until = above
 
-    def _idle(self, at: Place, wanted: str) -> Place:
+    def given_back(self, at: Place, wanted: str) -> Place:
         """Of a value on its way, the line of a function that only gives back what it got; else the place itself."""
         for place in self.way(*at, wanted):
             for call in self.calls(*place):

@@ -55,8 +55,8 @@ RIGHT = """\
             order = mx.argsort(mx.arange(8) * -1)
             mixed = mixed[order] + 1
             if self.base > 100:
-                return mx.power(mixed, 2) / self.base
-            return mx.power(mixed, 3) / self.base
+                return mx.power(mixed / self.base, 2)
+            return mx.power(mx.minimum(mixed, 3) / self.base, 2)
     """
 
 
@@ -79,7 +79,7 @@ PARAMETERS = """\
             wide = x.ndim == 2 and w.ndim == 3
             whole = mx.sin(w[:3])
             part = whole if wide else None
-            x = mx.cos(self.before(x)) + mx.tanh(self.behind_it(x))
+            x = mx.cos(self.before(x)) + mx.tanh(self.behind_it(mx.sin(x)))
             if part is not None:
                 x = x + part
             return mx.exp(x)
@@ -134,7 +134,7 @@ def test_the_line_that_was_changed_is_marked(old, new):
 
 def test_a_parameter_that_was_bound_to_the_name_of_another_and_what_is_asked_for_it():
     crossed = marked('"layer.before", "layer.behind_it"', '"layer.behind_it", "layer.before"', PARAMETERS)
-    used = marked("mx.tanh(self.behind_it(x))", "mx.tanh(self.before(x))", PARAMETERS)
+    used = marked("self.behind_it(mx.sin(x))", "self.before(mx.sin(x))", PARAMETERS)
     for found, text in ((crossed, "self.before ="), (used, "mx.tanh(")):
         assert found is not None
         assert found.at is not None
