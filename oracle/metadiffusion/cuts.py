@@ -49,9 +49,8 @@ def convert_ar(reference: Reference, at: At) -> Trace:
     taken = transferred(reference.source, config)
     new = [name for name in MetaDiffusion(config).state_dict() if any(part in name for part in NEW)]
     names = sorted([*taken, *new])
-    longer = ("embed_tokens.weight", "lm_head.weight")
     digests = [
-        digest(to_numpy(taken[name][: config.vocab_size] if name in longer else taken[name]))
+        digest(to_numpy(taken[name][: config.vocab_size] if name == "embed_tokens.weight" else taken[name]))
         if name in taken
         else bytes(32)
         for name in names

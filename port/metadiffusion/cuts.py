@@ -53,13 +53,13 @@ def weights(opened: Opened, at: At) -> Trace:
 def convert_ar(opened: Opened, at: At) -> Trace:
     """What a Llama becomes, by the way that the occurrence names; zeros digest what no Llama has.
 
-    Tables that grew by [MASK] are digested without it; its embedding is `mask_row` [D].
+    The embedding is digested without [MASK], whose row, an average, is `mask_row` [D]; in a head that row is zeros.
     """
     config = conversion.configure(opened.directory, at["as"])
     made = {name: x for group in conversion.groups(opened.directory, config) for name, x in group.items()}
     names, found = sorted(made), []
     for name in names:
-        longer = name in (conversion.MASKED, conversion.HEAD)
+        longer = name == conversion.MASKED
         new = any(part in name for part in conversion.NEW)
         found.append(bytes(32) if new else digest(to_numpy(made[name][: config.vocab_size] if longer else made[name])))
     fields = {name: value for name, value in dataclasses.asdict(config).items() if name != "ar_shift"}
