@@ -105,7 +105,7 @@ def unmasked_at(sides: Sides, i: int) -> Site | None:
         ]
         if lacks:
             wrong = trail.key(value) or ""
-            place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, None, meant=0)
+            place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, None, meant=False)
             others = [sides.value(other) for other in lacks[0].operands if other.digest != one.digest]
             return site(_at_hand(trail, place, wrong, {key(other) or "" for other in others}))
     return None

@@ -180,17 +180,12 @@ class Sides:
                 pairs.append((place, mine, like))
         return pairs
 
-    def used_alike(self, found: str) -> int:
-        """When both sides last do the same with some value; 0: they never do."""
-        return max(
-            (
-                self.port.ops[i].when
-                for i, j in self.mates.items()
-                if found
-                in {one.digest for one in self.port.ops[i].operands}
-                & {one.digest for one in self.oracle.ops[j].operands}
-            ),
-            default=0,
+    def used_alike(self, found: str) -> bool:
+        """Whether both sides do the same with some value, somewhere."""
+        return any(
+            found
+            in {one.digest for one in self.port.ops[i].operands} & {one.digest for one in self.oracle.ops[j].operands}
+            for i, j in self.mates.items()
         )
 
     def mine(self, operand: Operand) -> Tensor | None:

@@ -114,7 +114,7 @@ class Trail:
                 elif (above := self._above(at[0], path[0])) is not None:
                     yield above, found
 
-    def handed(self, frame: Frame, line: int, until: int, wrong: str, right: str | None, *, meant: int) -> Place:
+    def handed(self, frame: Frame, line: int, until: int, wrong: str, right: str | None, *, meant: bool) -> Place:
         """The place that chose a value instead of another one.
 
         It is out where both were at hand, or where the wrong one got the only name it is used by.
@@ -125,8 +125,7 @@ class Trail:
             until: When.
             wrong: The key of the value.
             right: That of the oracle's, if there is one.
-            meant: When the wrong value was last used as the oracle uses it; 0: never. What a name got later than that
-                is no more what it should be: it comes from an earlier round.
+            meant: Whether the wrong value is one that the oracle uses too, for something else.
         """
         held: Any = None
         while True:
@@ -134,9 +133,7 @@ class Trail:
             if write is None or name is None:
                 return frame, line, until
             if write.line != PARAMETER and not frame.code.co_name.startswith("<"):
-                stays = (
-                    meant > write.number and self._elsewhere(frame, name, line) and not self._alias(frame, write, wrong)
-                )
+                stays = meant and self._elsewhere(frame, name, line) and not self._alias(frame, write, wrong)
                 return (frame, line, until) if stays else self._idle((frame, write.line, until), wrong)
             # Of two that a caller gave, it is the caller who exchanged them, unless this one is used rightly as well.
             own = self._elsewhere(frame, name, line)
