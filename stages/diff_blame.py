@@ -7,6 +7,7 @@ from typing import Any
 from .branches import skipped
 from .diff_choice import chosen, counted
 from .diff_decided import left_undone
+from .diff_early import left_early
 from .diff_sides import Sides, named_line, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
@@ -179,7 +180,7 @@ def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
         idle = left_undone(sides, trail, sides.port.ops[mine.op], op)
         if idle is not None and not idle.door:
             return idle.site
-        if (left := _left_early(sides, mine, op, lacking)) is not None:
+        if (left := left_early(sides, mine, op, lacking)) is not None:
             return left
     same = [at for name, found, at in sides.port.forms if (name, found) == (lacking.name, mine.digest)]
     if same:
@@ -187,31 +188,6 @@ def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
     j = sides.mates.get(i)
     together = mine.op >= 0 and j is not None and named_line(lacking) == named_line(sides.oracle.ops[j])
     return (between(sides.port.ops[mine.op].sites, op.sites) or op.sites[-1]) if together and op.sites else None
-
-
-def _left_early(sides: Sides, mine: Operand, used: Op, lacking: Op) -> Site | None:
-    """Where the file that made something gave it out, if the oracle does more with it where it makes it.
-
-    Args:
-        sides: The logs.
-        mine: What the port made and gave out.
-        used: The operation that it came to.
-        lacking: What the oracle does with it first.
-    """
-    made, trail = sides.port.ops[mine.op], trail_of(sides)
-    makers = [sides.oracle.ops[one.op] for one in lacking.operands if one.op >= 0 and one.digest == mine.digest]
-    alike = [one for one in makers if one.sites and lacking.sites and one.sites[-1].file == lacking.sites[-1].file]
-    wanted = key(made.out)
-    if trail is None or not alike or made.frame is None or wanted is None:
-        return None
-    gave = [
-        (when, Site(one.file, line, one.code.co_name))
-        for one in trail.watch.frames
-        if one.file == made.frame.file and (one.parent is None or one.parent.file != one.file)
-        for when, line, value in one.returns
-        if made.when < when < used.when and trail.holds(value, wanted, 1)
-    ]
-    return max(gave, key=lambda one: one[0])[1] if gave else None
 
 
 def between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from .diff_blame import caller, early_at, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
+from .diff_early import unfinished
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, once_too_often, settled
@@ -31,7 +32,8 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool 
     if (gap is None or not gap.port or gap.idle) and (sites := stopped_at(sides, raised=raised)):
         return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here", sites)
     if gap is not None:
-        if alone(sides, gap) and (found := decided(sides, gap)) is not None:
+        found = None if gap.port else unfinished(sides, gap.before, gap.oracle[0])
+        if found is not None or (alone(sides, gap) and (found := decided(sides, gap)) is not None):
             return found
         if gap.port:
             return _explained(sides, _fed_otherwise(sides, gap.port), bare=_unlike(sides, gap.port))
