@@ -1,5 +1,6 @@
-"""What is given out too early: the oracle does more with a value in the file that makes it, before others use it."""
+"""A buffer given out as it lies: the oracle takes a part of it first, in the file that fills it."""
 
+from .diff_order import BUFFERS
 from .diff_sides import First, Sides, hard_to_meet, named_line, number_of, trail_of
 from .likeness import key
 from .oplog import Op, Operand
@@ -7,7 +8,7 @@ from .opsites import Site
 
 
 def unfinished(sides: Sides, since: int | None, until: int) -> First | None:
-    """Where something is given out as it is, which the oracle does more with first where it makes it.
+    """Where a buffer is given out as it is, of which the oracle takes a part first.
 
     Args:
         sides: The logs.
@@ -34,11 +35,11 @@ def unfinished(sides: Sides, since: int | None, until: int) -> First | None:
 
 
 def left_early(sides: Sides, mine: Operand, used: Op, lacking: Op) -> Site | None:
-    """Where the file that made something gave it out, if the oracle does more with it where it makes it.
+    """Where the file that filled a buffer gave it out, if the oracle does more with it where it fills it.
 
     Args:
         sides: The logs.
-        mine: What the port made and gave out.
+        mine: The buffer.
         used: The operation that it came to.
         lacking: What the oracle does with it first.
     """
@@ -46,7 +47,7 @@ def left_early(sides: Sides, mine: Operand, used: Op, lacking: Op) -> Site | Non
     makers = [sides.oracle.ops[one.op] for one in lacking.operands if one.op >= 0 and one.digest == mine.digest]
     alike = [one for one in makers if one.sites and lacking.sites and one.sites[-1].file == lacking.sites[-1].file]
     wanted = key(made.out)
-    if trail is None or not alike or made.frame is None or wanted is None:
+    if trail is None or not alike or made.name not in BUFFERS or made.frame is None or wanted is None:
         return None
     gave = [
         (when, Site(one.file, line, one.code.co_name))
