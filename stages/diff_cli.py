@@ -14,8 +14,9 @@ from . import casefile, diff_planted, diff_show, sides
 from . import diff_bisect as halving
 from . import diff_shrink as shrinking
 from .asked import per_model
-from .diff import Bench, Opened, chosen, has
+from .diff import Bench, Opened
 from .diff_load import refused
+from .diff_meant import chosen, has
 from .errors import UsageError
 from .mend import SECONDS
 from .places import CACHE, MODELS

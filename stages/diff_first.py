@@ -150,7 +150,8 @@ def _left_out(sides: Sides) -> First | None:
         if j not in paired and fed:
             last = sides.port.ops[max(fed)]
             why = f"after this the oracle goes on with {op.name} ({named_line(op)}), which the port has not"
-            return First(number_of(sides, max(fed)), last.sites[-1] if last.sites else None, last.sites, why)
+            at = last.sites[-1] if last.sites else None
+            return First(number_of(sides, max(fed)), at, last.sites, why, sure=False)
     return None
 
 

@@ -140,7 +140,7 @@ def mark(
     if not at.occurrence and (opened := refused(table, held, at.stage, search)) is not None:
         return at, opened
     bench = Bench(table, held, load(held.checkpoint, compute), logs, search)
-    return at, bench.open(table[at.stage], at.occurrence, free=False)
+    return at, bench.open(table[at.stage], at.occurrence, free=None)
 
 
 def planted(name: str, model: str | None, *, look: bool) -> tuple[str, At | None]:
