@@ -17,6 +17,7 @@ from .diff_crop import cropped
 from .diff_far import Far, far
 from .diff_fields import otherwise
 from .diff_first import first
+from .diff_kept import kept
 from .diff_near import Near, adopted, nearness
 from .diff_ordinary import Ordinary, untold
 from .diff_settings import equal, outs_of, told_otherwise
@@ -240,6 +241,8 @@ class Bench:
             used.notes.insert(
                 0, "alone it passes, and no more once the ordinary run has been: the model keeps something"
             )
+            if found.watch is not None and used.watch is not None:
+                used.first = kept(used.watch, found.watch, run.alone(record)) or used.first
             return replace(used, arrived=found.arrived, left=found.left)
         inherited = self.held.tier == "exact" and any(one is None or not one.equal for one in found.arrived.values())
         if not inherited and (failing := self._failing(stage, record, crossed[1])):

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from .diff_blame import caller, early_at, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
+from .diff_dropped import dropped
 from .diff_early import unfinished
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
@@ -83,6 +84,7 @@ def _backwards(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | 
         lambda: None if roots else cut_at(sides, outs),
         lambda: _explained(sides, min(strong)) if strong else None,
         lambda: _stopped_at(sides, outs, ends),
+        lambda: dropped(sides, outs),
         lambda: given_out(sides, outs),
         lambda: _loaded(sides, lost),
         lambda: _explained(sides, min(lost)) if lost else _left_out(sides),

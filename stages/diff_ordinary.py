@@ -67,6 +67,13 @@ class Ordinary:
             doors.taps("port", self.table.model).run(model, self._plan(), lambda *_: None)
         return model
 
+    def alone(self, record: Record) -> Watch:
+        """What the stage alone does in Python, on a model loaded for it."""
+        with watching("port/") as watch:
+            cuts = doors.cuts("port", self.table.model)
+            doors.call(cuts, self._loaded(), self.table[self.stage], self.occurrence, record.ins)
+        return watch
+
     def asked_otherwise(self, record: Record) -> tuple[First | None, Watch]:
         """The last line before the border that handed on something wrong with the right thing at hand."""
         with watching("port/") as watch:
