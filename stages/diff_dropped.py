@@ -16,7 +16,9 @@ Rows = Counter[str]
 def dropped(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None:
     """Where the port drops a row of an output; None where it drops none, or never had it."""
     trail = trail_of(sides)
-    for name, (oracle, mine) in outs.items() if trail is not None else ():
+    if trail is None:
+        return None
+    for name, (oracle, mine) in outs.items():
         if oracle.ndim and mine.shape[1:] == oracle.shape[1:] and 0 < len(mine) < len(oracle):
             right, wrong = (Counter(key(row) or "" for row in rows) for rows in (oracle, mine))
             frames = [one for one in trail.watch.frames if _drops(trail, one, right, wrong)]

@@ -239,6 +239,13 @@ def governing(at: Spot) -> Spot | None:
 
 
 @cache
+def leaving(code: CodeType) -> frozenset[int]:
+    """Lines that decide whether a function, or a loop, is left; of a loop not its own."""
+    loops = {one.positions.lineno for one in dis.get_instructions(code) if one.opname == "FOR_ITER" and one.positions}
+    return frozenset(line for line, _, _, leaves in _branches(code) if leaves) - loops
+
+
+@cache
 def calling(code: CodeType) -> frozenset[int]:
     """Lines that call something."""
     return frozenset(
