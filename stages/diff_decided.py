@@ -10,7 +10,7 @@ from .diff_sides import Sides
 from .frames import Frame
 from .likeness import key, members, telling
 from .oplog import Op
-from .slices import Spot, bare, calling, deciding, governing, idle, inputs, leaving, spot
+from .slices import Spot, bare, calling, deciding, governing, idle, inputs, spot
 from .whence import Trail
 
 FAR = 12  # statements that a decision is followed back through
@@ -91,31 +91,6 @@ def left_undone(sides: Sides, trail: Trail, made: Op, used: Op) -> Spot | None:
     frames = list(dict.fromkeys([*stack(made.frame), *stack(used.frame)]))
     window = Window(sides, trail, made.when, used.when, frames)
     return next((one for one in window.spots() if one.first in idle(one.frame.code)), None)
-
-
-def went_on(window: Window, before: Frame | None, after: Frame | None) -> Spot | None:
-    """Of a run that goes on where the oracle ends: what decided not to end, between two operations.
-
-    It is looked for in the calls that both belong to, inside out: a condition under which they are left.
-    """
-    common = [one for one in stack(after) if one in list(stack(before))]
-    ran = window.spots()
-    conditions = (one for frame in common for one in ran if one.frame is frame and one.first in leaving(frame.code))
-    return next((_flag(window.trail, one) for one in conditions), None)
-
-
-def _flag(trail: Trail, at: Spot) -> Spot:
-    """The statement that made the flag which a condition reads: where it got its name, if no call gave it."""
-    found = next((one for one in inputs(trail, at) if isinstance(one.value, bool)), None)
-    if found is None:
-        return at
-    flag, name = found.value, found.name
-    while found is not None and found.source is not None and not found.source.door:
-        at, carrier = found.source, found.carrier
-        read = inputs(trail, at)
-        held = (one for one in read if carrier is not flag and one.value is carrier)
-        found = next(held, None) or next((one for one in read if one.value is flag and one.name in ("", name)), None)
-    return at
 
 
 def suspects(window: Window, *, more: bool) -> list[Spot]:

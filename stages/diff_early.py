@@ -1,7 +1,8 @@
-"""A buffer given out as it lies: the oracle takes a part of it first, in the file that fills it."""
+"""A buffer given out as it lies: the oracle takes a part of it first, where it fills it."""
 
 from .diff_order import BUFFERS
 from .diff_sides import First, Sides, hard_to_meet, named_line, number_of, trail_of
+from .frames import Frame
 from .likeness import key
 from .oplog import Op, Operand
 from .opsites import Site
@@ -35,7 +36,7 @@ def unfinished(sides: Sides, since: int | None, until: int) -> First | None:
 
 
 def left_early(sides: Sides, mine: Operand, used: Op, lacking: Op) -> Site | None:
-    """Where the file that filled a buffer gave it out, if the oracle does more with it where it fills it.
+    """Where the class that filled a buffer gave it out, if the oracle does more with it in the file that fills it.
 
     Args:
         sides: The logs.
@@ -52,8 +53,13 @@ def left_early(sides: Sides, mine: Operand, used: Op, lacking: Op) -> Site | Non
     gave = [
         (when, Site(one.file, line, one.code.co_name))
         for one in trail.watch.frames
-        if one.file == made.frame.file and (one.parent is None or one.parent.file != one.file)
+        if _owner(one) == _owner(made.frame) and (one.parent is None or _owner(one.parent) != _owner(one))
         for when, line, value in one.returns
-        if made.when < when < used.when and trail.holds(value, wanted, 1)
+        if made.when < when <= used.when and trail.holds(value, wanted, 1)
     ]
     return max(gave, key=lambda one: one[0])[1] if gave else None
+
+
+def _owner(frame: Frame) -> tuple[str, str]:
+    """The class that a function belongs to, or the function around it: (file, its name)."""
+    return frame.file, frame.code.co_qualname.rpartition(".")[0]

@@ -8,6 +8,7 @@ from .diff_early import unfinished
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, once_too_often, settled
+from .diff_rounds import round_more
 from .diff_sides import DRAWN, First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
 from .diff_stale import stale
 from .diff_window import alone, decided, parted, stopped_at
@@ -26,14 +27,14 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool 
         outs: (the oracle's, the port's) of each output that differs.
         raised: Whether the port gave none, but raised.
     """
-    if not sides.loosely and (found := stale(sides)) is not None:
-        return found
     # Two frameworks do the same in other operations: what only one of them does says little.
     gap = None if sides.loosely else parted(sides, outs)
+    if not sides.loosely and (found := stale(sides, gap.port[0] if gap and gap.port else None)) is not None:
+        return found
     if (gap is None or not gap.port or gap.idle) and (sites := stopped_at(sides, raised=raised)):
         return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here", sites)
     if gap is not None:
-        found = None if gap.port else unfinished(sides, gap.before, gap.oracle[0])
+        found = round_more(sides, gap) if gap.port else unfinished(sides, gap.before, gap.oracle[0])
         if found is not None or (alone(sides, gap) and (found := decided(sides, gap)) is not None):
             return found
         if gap.port:

@@ -15,12 +15,19 @@ from .opsites import Site
 from .whence import DEPTH, DOORS, Place, Trail, site
 
 
-def stale(sides: Sides) -> First | None:
-    """Where the port kept a value for a later round though the right one was at hand; None where it did not."""
+def stale(sides: Sides, until: int | None) -> First | None:
+    """Where the port kept a value for a later round though the right one was at hand; None where it did not.
+
+    Args:
+        sides: The logs.
+        until: The first operation of the port that is otherwise for good: what comes later follows from it.
+    """
     trail = trail_of(sides)
     if trail is None:
         return None
     for i, mine, like in _late(sides):
+        if until is not None and i > until:
+            break
         op, value, right = sides.port.ops[i], sides.mine(mine), sides.value(like)
         if value is None or right is None or op.frame is None or not op.sites:
             continue
@@ -60,7 +67,7 @@ def _late(sides: Sides) -> Iterator[tuple[int, Operand, Operand]]:
 
 
 def _telling(value: Tensor | None) -> bool:
-    return value is not None and hard_to_meet(value)
+    return value is not None and value.dtype != bool and hard_to_meet(value)  # flags are often alike
 
 
 def _instead(op: Op, other: Op, place: int) -> Operand | None:

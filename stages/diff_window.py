@@ -1,7 +1,7 @@
 """Runs that part in Python, between two operations: read in order of execution, bounded, and decided."""
 
 from .diff_choice import ended, raised_at, refused
-from .diff_decided import Window, stack, suspects, went_on
+from .diff_decided import Window, stack, suspects
 from .diff_order import Gap, Order
 from .diff_sides import First, Sides, hard_to_meet, named_line, number_of, trail_of
 from .frames import Frame
@@ -124,9 +124,6 @@ def decided(sides: Sides, gap: Gap) -> First | None:
     begun = next((one.began for one in reversed(trail.watch.frames) if one.parent is None), 0)
     window = Window(sides, trail, since, until, frames, begun, after is not None)
     found = suspects(window, more=bool(gap.port))
-    if gap.port and gap.before is not None and gap.after is None and not gap.oracle:
-        on = went_on(window, ops[gap.before].frame, ops[gap.port[0]].frame)
-        found = found if on is None else [on, *found]
     if not found:
         return None
     at = after if after is not None else gap.before
