@@ -53,5 +53,11 @@ def _flag(trail: Trail, at: Spot) -> Spot:
         at, carrier = found.source, found.carrier
         read = inputs(trail, at)
         held = (one for one in read if carrier is not flag and one.value is carrier)
-        found = next(held, None) or next((one for one in read if one.value is flag and one.name in ("", name)), None)
+        named = (one for one in read if one.value is flag and one.name in ("", name))
+        among = (
+            one
+            for one in read
+            if not one.name and isinstance(one.value, tuple) and any(each is flag for each in one.value)
+        )
+        found = next((one for some in (held, named, among) for one in some), None)
     return at

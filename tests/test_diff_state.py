@@ -145,7 +145,7 @@ KEEPS = """\
     """
 
 
-@pytest.mark.parametrize(("last", "expected"), [("self.last", 13), ("None", None)])
+@pytest.mark.parametrize(("last", "expected"), [("self.last", 12), ("None", None)])
 def test_what_a_model_keeps_is_told_from_what_it_only_remembers(last, expected):
     space = {"mx": mx}
     source = textwrap.dedent(KEEPS.replace("LAST", last))
