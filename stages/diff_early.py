@@ -60,6 +60,6 @@ def left_early(sides: Sides, mine: Operand, used: Op, lacking: Op) -> Site | Non
     return max(gave, key=lambda one: one[0])[1] if gave else None
 
 
-def _owner(frame: Frame) -> tuple[str, str]:
-    """The class that a function belongs to, or the function around it: (file, its name)."""
-    return frame.file, frame.code.co_qualname.rpartition(".")[0]
+def _owner(frame: Frame) -> tuple[str, type | None]:
+    """What a method belongs to: (its file, the class of the object that it is called on)."""
+    return frame.file, type(frame.held["self"]) if "self" in frame.held else None

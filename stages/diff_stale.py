@@ -5,7 +5,7 @@ round. What it should have been fed by the port has computed too.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 
 from .diff_sides import First, Sides, hard_to_meet, named_line, number_of, trail_of
 from .gates import Tensor
@@ -25,9 +25,7 @@ def stale(sides: Sides, until: int | None) -> First | None:
     trail = trail_of(sides)
     if trail is None:
         return None
-    for i, mine, like in _late(sides):
-        if until is not None and i > until:
-            break
+    for i, mine, like in _late(sides, until):
         op, value, right = sides.port.ops[i], sides.mine(mine), sides.value(like)
         if value is None or right is None or op.frame is None or not op.sites:
             continue
@@ -41,17 +39,18 @@ def stale(sides: Sides, until: int | None) -> First | None:
     return None
 
 
-def _late(sides: Sides) -> Iterator[tuple[int, Operand, Operand]]:
+def _late(sides: Sides, until: int | None) -> Iterator[tuple[int, Operand, Operand]]:
     """(operation, what it takes again, what the oracle has instead) in order."""
     ours, theirs = sides.port.ops, sides.oracle.ops
     alike = {i for i, j in sides.mates.items() if ours[i].digest == theirs[j].digest}
     when = {sides.mates[i]: i for i in alike}  # the port may come to it, a round too late
-    named: dict[str, list[tuple[int, Op]]] = defaultdict(list)
+    others: dict[Hashable, list[tuple[int, Operand]]] = defaultdict(list)
     for j, op in enumerate(theirs):
-        named[op.name].append((when.get(j, len(ours)), op))
+        for place, one in enumerate(op.operands):
+            others[_but(op, place)].append((when.get(j, len(ours)), one))
     had = {op.digest: n for n, op in reversed(list(enumerate(ours)))}
     took: set[tuple[Site, int, str]] = set()
-    for i in range(sides.port.start, len(ours)):
+    for i in range(sides.port.start, len(ours) if until is None else until + 1):
         op = ours[i]
         if not op.sites:
             continue
@@ -60,24 +59,20 @@ def _late(sides: Sides) -> Iterator[tuple[int, Operand, Operand]]:
             continue
         for place, one in enumerate(op.operands):
             if (op.sites[-1], place, one.digest) in took and _telling(sides.mine(one)):
-                for later, other in named[op.name]:
-                    like = _instead(op, other, place) if later > i else None
-                    if like is not None and (had.get(like.digest, i) < i or like.digest in sides.port.leaves):
+                for later, like in others[_but(op, place)]:
+                    at_hand = had.get(like.digest, i) < i or like.digest in sides.port.leaves
+                    if later > i and like.digest != one.digest and at_hand:
                         yield i, one, like
+
+
+def _but(op: Op, place: int) -> Hashable:
+    """What two operations have in common that are alike in all but one of their operands."""
+    rest = tuple(one.digest for n, one in enumerate(op.operands) if n != place)
+    return op.name, place, op.out.shape, rest
 
 
 def _telling(value: Tensor | None) -> bool:
     return value is not None and value.dtype != bool and hard_to_meet(value)  # flags are often alike
-
-
-def _instead(op: Op, other: Op, place: int) -> Operand | None:
-    """What an operation of the oracle's has where the port's, which is like it in all else, has something else."""
-    if len(op.operands) != len(other.operands) or op.out.shape != other.out.shape:
-        return None
-    differing = [
-        n for n, pair in enumerate(zip(op.operands, other.operands, strict=True)) if pair[0].digest != pair[1].digest
-    ]
-    return other.operands[place] if differing == [place] else None
 
 
 def _way(trail: Trail, at: Place, wanted: str) -> list[Place]:
