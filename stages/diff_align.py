@@ -9,7 +9,8 @@ import numpy as np
 from .gates import Tensor
 from .oplog import Op
 
-SAME, ALIKE, NAMED = 8, 3, 1  # worth of a pair: equal bytes; equal name, shape and dtype; equal name
+# Worth of a pair: equal bytes; equal name, shape and dtype; equal name; and what else both were told is equal.
+SAME, ALIKE, NAMED, TOLD = 16, 6, 2, 1
 CELLS = 4_000_000  # a gap of more pairs than this is aligned by its longest runs instead: the table would not fit
 Pair = tuple[int | None, int | None]
 
@@ -107,7 +108,8 @@ def _worth(ours: list[Op], theirs: list[Op]) -> Tensor:
     forms = np.equal(
         *_numbered([(op.out.shape, op.out.dtype) for op in ours], [(op.out.shape, op.out.dtype) for op in theirs])
     )
-    found: Tensor = np.where(names, np.where(values, SAME, np.where(forms, ALIKE, NAMED)), 0)
+    told = np.equal(*_numbered([op.fixed for op in ours], [op.fixed for op in theirs]))
+    found: Tensor = np.where(names, np.where(values, SAME, np.where(forms, ALIKE, NAMED)) + TOLD * told, 0)
     return found
 
 

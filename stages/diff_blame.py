@@ -6,9 +6,12 @@ from typing import Any
 
 from .branches import skipped
 from .diff_choice import chosen, counted
-from .diff_decided import left_undone
-from .diff_early import left_early
-from .diff_sides import Sides, named_line, trail_of
+from .diff_instead import taken_in_turn
+from .diff_lacking import lacking_at
+from .diff_numbers import other_number
+from .diff_options import renumbered
+from .diff_parameters import bound_at
+from .diff_sides import Sides, trail_of
 from .frames import PARAMETER, Frame
 from .likeness import NOTHING, key
 from .oplog import Op, Operand, OpLog
@@ -35,19 +38,49 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
     mine, theirs = (set(re.findall(NUMBER, " ".join(one))) for one in (told, asked or set()))
     for value in op.told:
         if isinstance(value, (int, float, str)) and (repr(value) in mine - theirs or f"'{value}'" in " ".join(told)):
-            if isinstance(value, int) and abs(value) > 1 and repr(-value) in theirs and key(value) in sides.keys:
-                return None  # the number is the oracle's: with the other sign, it is used otherwise
+            turned = isinstance(value, int) and abs(value) > 1 and repr(-value) in theirs and key(value) in sides.keys
+            if turned or _used_rightly(sides, trail, op, value) or _at_hand_here(trail, op, value, theirs - mine):
+                return None  # the number is the oracle's: with the other sign, or somewhere else, it is used rightly
             whole = isinstance(value, str) or (isinstance(value, int) and not isinstance(value, bool) and bool(theirs))
             if asked is not None and whole and (found := counted(trail, op, value)) is not None and not found.door:
                 return found.site
             start: Place = (op.frame, op.sites[-1].line, op.when)
             ways = [trail.way(*start, key(one) or "") for one in _signed(value)]
-            if (at := outside(_strange(sides, trail, max(ways, key=len)))) is not None:
+            way = max(ways, key=len)
+            at = renumbered(sides.oracle.fractions, trail, way[-1], theirs) if isinstance(value, float) else None
+            if (at := at or outside(_strange(sides, trail, way))) is not None:
                 return at
             # Held by something whose inside is no code of the port's.
             early = number_first(trail, value) if isinstance(value, float) and value % 1 else None
             return None if early is None else site(early)
     return None
+
+
+def _used_rightly(sides: Sides, trail: Trail, op: Op, value: Any) -> bool:
+    """Whether a number is told by the same name to another operation of the same call, which gives the oracle's."""
+    if isinstance(value, (bool, str)) or op.frame is None:
+        return False
+    names = _named(trail, op, value)
+    others = (n for n, one in enumerate(sides.port.ops) if one.frame is op.frame and one is not op)
+    return bool(names) and any(
+        value in sides.port.ops[n].told and names & _named(trail, sides.port.ops[n], value) and sides.good(n)
+        for n in others
+    )
+
+
+def _at_hand_here(trail: Trail, op: Op, value: Any, theirs: set[str]) -> bool:
+    """Whether the line of an operation reads the oracle's number by a name, and made another of it."""
+    assert op.frame is not None
+    read = [one for _, one, _ in trail.names(op.frame, op.sites[-1].line, op.when) if type(one) in (int, float)]
+    right = [one for one in read if abs(one) > 1 and {repr(one), repr(-one)} & theirs]
+    return bool(right) and not any(one in (value, -value) for one in read)
+
+
+def _named(trail: Trail, op: Op, value: Any) -> set[tuple[str, ...]]:
+    """The names by which the line of an operation reads a number."""
+    assert op.frame is not None
+    read = trail.names(op.frame, op.sites[-1].line, op.when) if op.sites else []
+    return {path for path, one, _ in read if type(one) is type(value) and one == value}
 
 
 def _signed(value: Any) -> tuple[Any, ...]:
@@ -88,6 +121,18 @@ def withheld_at(sides: Sides, i: int) -> Site | None:
     return outside(trail.way(op.frame, op.sites[-1].line, op.when, NOTHING))
 
 
+def at_hand(sides: Sides, i: int, j: int) -> Site | None:
+    """Where an operation was told a word instead of an array that was at hand."""
+    op, trail = sides.port.ops[i], trail_of(sides)
+    mine = {one.digest for one in op.operands}
+    values = [sides.value(one) for one in sides.oracle.ops[j].operands if one.digest not in mine]
+    words = [one for one in op.told if isinstance(one, str)]
+    if trail is None or len(values) != 1 or values[0] is None or sides.digest(values[0]) not in sides.made:
+        return None
+    right = trail.key(values[0]) or ""
+    return next((at for one in words if (at := chosen(trail, op, None, trail.key(one) or "", right)) is not None), None)
+
+
 def unmasked_at(sides: Sides, i: int) -> Site | None:
     """Where flags that an operation got should have been made into others first, as the oracle does."""
     op, trail = sides.port.ops[i], trail_of(sides)
@@ -106,7 +151,7 @@ def unmasked_at(sides: Sides, i: int) -> Site | None:
         ]
         if lacks:
             wrong = trail.key(value) or ""
-            place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, None, meant=False)
+            place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, None, meant=0)
             others = [sides.value(other) for other in lacks[0].operands if other.digest != one.digest]
             return site(_at_hand(trail, place, wrong, {key(other) or "" for other in others}))
     return None
@@ -134,10 +179,16 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
         return caller(sides.port, i)
     _, mine, like = differing[0]
     value, right = sides.mine(mine), sides.value(like)
-    if (early := _early(sides, i, mine, like) or _chosen(sides, trail, i, mine, like)) is not None:
-        return early
-    if value is None:
-        return caller(sides.port, i)
+    known = (
+        taken_in_turn(sides, mine.digest, like.digest)
+        or lacking_at(sides, i, mine, like)
+        or _chosen(sides, trail, i, mine, like)
+        or other_number(sides, mine.op, like.digest)
+        or _by_chance(sides, op, mine)
+        or bound_at(sides, i, mine, like)
+    )
+    if known is not None or value is None:
+        return known or caller(sides.port, i)
     wrong, wanted = trail.key(value) or "", None if right is None else trail.key(right)
     place = trail.handed(op.frame, op.sites[-1].line, op.when, wrong, wanted, meant=sides.used_alike(mine.digest))
     at_hand = any(trail.key(one.value) == wanted for one in op.frame.writes if one.number <= op.when)
@@ -152,54 +203,34 @@ def handed_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]
     return site(place)
 
 
+def _by_chance(sides: Sides, op: Op, mine: Operand) -> Site | None:
+    """Where an operation got what was made on its own line, wrongly, though the oracle has the value elsewhere."""
+    maker, mate = None if mine.op < 0 else sides.port.ops[mine.op], sides.mates.get(mine.op)
+    right = mate is not None and sides.oracle.ops[mate].digest == mine.digest
+    here = maker is not None and (maker.frame, maker.sites) == (op.frame, op.sites)
+    return op.sites[-1] if here and not right else None
+
+
 def _chosen(sides: Sides, trail: Trail, i: int, mine: Operand, like: Operand) -> Site | None:
     """Where the wrong one was taken of two that were at hand."""
     op, value, right = sides.port.ops[i], sides.mine(mine), sides.value(like)
-    if value is None or right is None or like.digest not in {one.digest for one in sides.port.ops[:i]}:
+    if value is None or right is None or like.digest not in sides.made:
         return None
     maker = None if mine.op < 0 else sides.port.ops[mine.op]
+    if maker is not None and like.digest in {one.digest for one in maker.operands} and _once_more(sides, maker):
+        return caller(sides.port, mine.op)
     return chosen(trail, op, maker, trail.key(value) or "", trail.key(right) or "")
 
 
 def early_at(sides: Sides, i: int, differing: list[tuple[int, Operand, Operand]]) -> Site | None:
     """Where something was handed on before the oracle's last operation on it."""
-    return next((at for _, mine, like in differing if (at := _early(sides, i, mine, like)) is not None), None)
+    return next((at for _, mine, like in differing if (at := lacking_at(sides, i, mine, like)) is not None), None)
 
 
-def _early(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | None:
-    """Of an operation that got something before the oracle's last operation on it: where that one belongs."""
-    op, lacking = sides.port.ops[i], None if like.op < 0 else sides.oracle.ops[like.op]
-    if lacking is None or mine.digest not in {one.digest for one in lacking.operands}:
-        return None
-    # Where the port has it, only later, the two are the wrong way round.
-    later = next((n for n, j in sides.mates.items() if j == like.op), None)
-    if later is not None and later > i:
-        return between(sides.port.ops[later].sites, op.sites)
-    trail = trail_of(sides)
-    if trail is not None and mine.op >= 0 and like.op not in sides.mates.values():
-        idle = left_undone(sides, trail, sides.port.ops[mine.op], op)
-        if idle is not None and not idle.door:
-            return idle.site
-        if (left := left_early(sides, mine, op, lacking)) is not None:
-            return left
-    same = [at for name, found, at in sides.port.forms if (name, found) == (lacking.name, mine.digest)]
-    if same:
-        return same[-1]
-    j = sides.mates.get(i)
-    together = mine.op >= 0 and j is not None and named_line(lacking) == named_line(sides.oracle.ops[j])
-    return (between(sides.port.ops[mine.op].sites, op.sites) or op.sites[-1]) if together and op.sites else None
-
-
-def between(made: tuple[Site, ...], used: tuple[Site, ...]) -> Site | None:
-    """The innermost function that two operations passed through, at its line for the second."""
-    found = used[0] if used else None
-    for a, b in zip(made, used, strict=False):
-        if (a.file, a.function) != (b.file, b.function):
-            break
-        found = b
-        if a.line != b.line:
-            break
-    return found
+def _once_more(sides: Sides, op: Op) -> bool:
+    """Whether the port makes a value more often than the oracle: one of them is for something else."""
+    mine, theirs = (sum(one.digest == op.digest for one in log.ops) for log in (sides.port, sides.oracle))
+    return mine > theirs > 0
 
 
 def gave_at(sides: Sides, op: Op, *, within: bool) -> Site | None:

@@ -8,7 +8,7 @@ from typing import Any
 from .frames import PARAMETER, Frame
 from .gates import Tensor
 from .likeness import evaluated, is_array
-from .whence import DOORS
+from .whence import DOORS, latest
 
 Given = dict[str, Any]
 
@@ -25,6 +25,16 @@ def given(frame: Frame) -> Given:
     names = frame.code.co_varnames[: frame.code.co_argcount + frame.code.co_kwonlyargcount]
     held = {one.name: one.value for one in frame.writes if one.line == PARAMETER}
     return {name: held[name] for name in names if name in held}
+
+
+def of_its_caller(frame: Frame) -> Given:
+    """What a caller had under the names of arguments that it gave otherwise, or left to their defaults."""
+    found: Given = {}
+    for name, value in given(frame).items() if frame.parent is not None else ():
+        write = None if frame.parent is None else latest(frame.parent, name, frame.began)
+        if write is not None and write.value is not value and not (is_array(value) or is_array(write.value)):
+            found[name] = write.value
+    return found
 
 
 def helper(frame: Frame) -> bool:

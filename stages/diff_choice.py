@@ -7,7 +7,7 @@ from .frames import Frame
 from .likeness import members
 from .oplog import Op
 from .opsites import Site
-from .slices import Input, Spot, bare, governing, inputs, raising, spot
+from .slices import Input, Spot, bare, governing, inputs, raising, spot, written
 from .whence import DOORS, Trail
 
 DEEP = 2  # a value may lie so deep in what a statement reads
@@ -25,14 +25,21 @@ def chosen(trail: Trail, op: Op, maker: Op | None, wrong: str, right: str) -> Si
         if at is None or at.door or (maker is not None and at.frame is maker.frame and at.start <= maker.when):
             break
         read = inputs(trail, at)
+        if maker is not None and at.done and at.start <= maker.when and _named(trail, read, right):
+            break  # made here of the right one
         near = any(holds(trail, one.value, right, DEEP) for one in [*read, *_others(at)])
         if near and at.frame is not op.frame:
             found = at.site
         onward = next((one for one in _carrying(trail, read, wrong) if one.source is not None), None)
-        if onward is None or (near and onward.value is not onward.carrier):
+        both = onward is not None and isinstance(onward.value, dict) and holds(trail, onward.value, right, DEEP)
+        if onward is None or (near and onward.value is not onward.carrier) or both:
             break  # picked here out of what has both
         at = onward.source
     return found
+
+
+def _named(trail: Trail, read: list[Input], wanted: str) -> bool:
+    return any(one.name and trail.key(one.value) == wanted for one in read)
 
 
 def _others(at: Spot) -> list[Input]:
@@ -58,8 +65,11 @@ def counted(trail: Trail, op: Op, value: Any) -> Spot | None:
     """Where a number that an operation was told was computed: what leads there from what the harness gave is right."""
     if op.frame is None:
         return None
+    at = spot(op.frame, op.when)
+    if any(type(one) is type(value) and one == value for one in written(at)):
+        return at
     begun = min(one.began for one, _, _ in trail.frames_of(op.frame) if not one.file.endswith(DOORS))
-    way = _Count(trail, begun, spot(op.frame, op.when), value)
+    way = _Count(trail, begun, at, value)
     return next((found for _ in range(LONG) if (found := way.step()) is not None), way.at)
 
 
@@ -206,9 +216,14 @@ def raised_at(trail: Trail, before: Op | None) -> tuple[Site, ...]:
 
 def refused(trail: Trail) -> bool:
     """Whether the port's last exception is its own, raised by a statement of it."""
-    failed = [one for one in trail.watch.frames if one.raised is not None and not one.file.endswith("cuts.py")]
-    inner = _innermost(failed) if failed else None
+    inner = failed_in(trail)
     return inner is not None and inner.raised is not None and inner.raised[1] in raising(inner.code)
+
+
+def failed_in(trail: Trail) -> Frame | None:
+    """The call of the port's that its last exception came from."""
+    failed = [one for one in trail.watch.frames if one.raised is not None and not one.file.endswith("cuts.py")]
+    return _innermost(failed) if failed else None
 
 
 def ended(trail: Trail) -> bool:

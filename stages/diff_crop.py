@@ -63,6 +63,19 @@ def _sizes(log: OpLog) -> Iterator[tuple[int, int]]:
             chosen = _flags(log, op.operands[1])
             if chosen is not None and _leading(chosen) and chosen.sum() < chosen.size:
                 yield chosen.size, int(chosen.sum())
+    yield from _counted(log)
+
+
+def _counted(log: OpLog) -> Iterator[tuple[int, int]]:
+    """(size, own size) of axes cut to as many as there are flags that are set, the leading ones."""
+    counts: dict[int, int] = {}
+    for op in log.ops:
+        flags = _flags(log, op.operands[0]) if op.operands else None
+        if op.name == "astype" and flags is not None and op.out.dtype != bool and _leading(flags):
+            counts[flags.size] = int(flags.sum())
+        elif op.name == "getitem" and len(op.operands) == 1:
+            cut = zip(op.operands[0].shape[-op.out.ndim :], op.out.shape, strict=True)
+            yield from ((a, b) for a, b in cut if counts.get(a) == b < a)
 
 
 def _longer(filled: tuple[int, ...], own: tuple[int, ...]) -> Iterator[tuple[int, int]]:

@@ -107,15 +107,49 @@ def suspects(window: Window, *, more: bool) -> list[Spot]:
     written: list[Spot] = []
     led: list[Spot] = []
     decisions: list[Spot] = []
-    for one in ran:
+    governors = _above(window) if more else []
+    for one in [*governors, *(one for one in ran if one not in governors)]:
         if not more and not window.bounded and _constant(one):
             above = _or_condition(window, one)
             led += [*(_led(window, above) if above is not one and not _named(one) else ()), above]
         if len(led) < ENOUGH and one.first in deciding(one.frame.code):
             (written if window.bounded else led).extend(_written(window, one))
-            led += _led(window, one)
+            led += [made for made in _led(window, one) if not (more and _under_way(window, made))]
             decisions.append(one)
-    return list(dict.fromkeys([*found, *written, *led, *decisions]))
+    novel = [one for one in led if more and _novel(window, one)]
+    likely = [*found, *novel, *written, *led, *decisions]
+    return list(dict.fromkeys([*(_undone(likely[0]) if likely else ()), *likely]))
+
+
+def _above(window: Window) -> list[Spot]:
+    """Decisions of the window without which what was under way at its end would not have been, innermost first."""
+    going = [one for one in window.frames if not one.returns or one.returns[-1][0] > window.until]
+    under = [spot(one, window.until) for one in sorted(going, key=lambda one: -one.began)]
+    found = [one for at in under if not at.door and (one := governing(at)) is not None]
+    return [one for one in found if window.since <= one.start]
+
+
+def _under_way(window: Window, one: Spot) -> bool:
+    """Whether a statement was not done yet at the end of a window: it did not lead there."""
+    return one.start <= window.until <= one.end
+
+
+def _novel(window: Window, one: Spot) -> bool:
+    """Whether a statement gives something made of nothing, with a number in it that the oracle never had."""
+    if not bare(one):
+        return False
+    gave = [value for when, _, value in one.frame.returns if one.start <= when <= one.end]
+    named = (write for write in one.frame.writes if write.line == one.first and one.start <= write.number <= one.end)
+    parts = (part for value in (*gave, *(write.value for write in named)) for part in members(value))
+    numbers = (part for part in parts if isinstance(part, float) and part % 1)
+    return any(key(part) not in window.sides.keys and repr(part) not in window.sides.told for part in numbers)
+
+
+def _undone(at: Spot) -> list[Spot]:
+    """What did nothing in the same call before a statement, and might have done it instead: the last of it."""
+    lines = idle(at.frame.code)
+    before = [number for number, line in at.frame.lines if number <= at.start and line in lines] if lines else []
+    return [spot(at.frame, before[-1], whole=True)] if before else []
 
 
 def _named(one: Spot) -> bool:
@@ -137,16 +171,15 @@ def _or_condition(window: Window, one: Spot) -> Spot:
 def _led(window: Window, decision: Spot) -> list[Spot]:
     """A decision and what it was made of: constants of this window, what it got last, constants of before."""
     back = list(window.origins(decision))
-    here = [
-        _or_condition(window, one) for one, constant, depth in back if depth and constant and window.inside(one.start)
-    ]
+    within = [one for one, constant, depth in back if depth and constant and window.inside(one.start)]
+    here = [_or_condition(window, one) for one in within if bare(one)]
     recent = sorted(
         (one for one, constant, depth in back if depth == 1 and window.inside(one.start)),
         key=lambda one: -one.start,
     )
     before = [one for one, constant, depth in back if depth and constant and window.begun <= one.start < window.since]
     made = [one for one, _, depth in back if depth == 1 and window.begun <= one.start < window.since]
-    return [*here, *recent, *before, *made]
+    return [*here, *recent, *within, *before, *made]
 
 
 def _written(window: Window, decision: Spot) -> list[Spot]:

@@ -2,16 +2,22 @@
 
 from collections.abc import Callable
 
-from .diff_blame import caller, early_at, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
+from .diff_blame import at_hand, caller, early_at, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
 from .diff_dropped import dropped
 from .diff_early import unfinished
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, once_too_often, settled
+from .diff_instead import put_together, stranger
+from .diff_members import misjudged
+from .diff_order import Gap
+from .diff_parameters import name_of
+from .diff_picked import picked
 from .diff_rounds import round_more
 from .diff_sides import DRAWN, First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
 from .diff_stale import stale
-from .diff_window import alone, decided, parted, stopped_at
+from .diff_unfit import unfit_at
+from .diff_window import alone, decided, parted, stopped_at, undone
 from .diff_words import worded
 from .gates import Tensor
 from .oplog import Operand, OpLog, digest
@@ -33,15 +39,40 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool 
         return found
     if (gap is None or not gap.port or gap.idle) and (sites := stopped_at(sides, raised=raised)):
         return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here", sites)
-    if gap is not None:
-        found = round_more(sides, gap) if gap.port else unfinished(sides, gap.before, gap.oracle[0])
-        if found is not None or (alone(sides, gap) and (found := decided(sides, gap)) is not None):
-            return found
-        if gap.port:
-            return _explained(sides, _fed_otherwise(sides, gap.port), bare=_unlike(sides, gap.port))
+    if gap is None and raised and (sites := unfit_at(sides)):
+        why = "the framework refuses what is put together, of right arrays: one should not be there"
+        return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, why, sites)
+    found = None if sides.loosely else misjudged(sides, gap)
+    if found is not None or (gap is not None and (found := _parting(sides, gap)) is not None):
+        return found
     if gap is None and not sides.loosely and (found := worded(sides, outs)) is not None:
         return found
     return _backwards(sides, outs)
+
+
+def _parting(sides: Sides, gap: Gap) -> First | None:
+    """Why two runs part: what Python decided there, what it left undone, or what it computed."""
+    found = round_more(sides, gap) if gap.port else unfinished(sides, gap.before, gap.oracle[0])
+    if found is not None:
+        return found
+    if alone(sides, gap) and (found := decided(sides, gap)) is not None:
+        return found
+    if (found := undone(sides, gap)) is not None:
+        return found
+    return _left(sides, gap) if gap.port else None
+
+
+def _left(sides: Sides, gap: Gap) -> First:
+    """What is to be looked at of the operations that the port has in a gap."""
+    if (i := stranger(sides, gap)) is not None:
+        return _explained(sides, i)
+    op = sides.port.ops[gap.port[0]]
+    for at, how in ((picked(sides, gap), "a setting is taken here"), (put_together(sides, gap), "it is done here")):
+        if at is not None:
+            why = f"the oracle has no such {op.name} here: {how} where it goes another way"
+            return First(number_of(sides, gap.port[0]), at, op.sites, why)
+    here = _fed_otherwise(sides, gap.port)
+    return _explained(sides, _told_before(sides, here) or here, bare=_unlike(sides, gap.port))
 
 
 def _fed_otherwise(sides: Sides, ops: tuple[int, ...]) -> int:
@@ -57,6 +88,22 @@ def _fed_otherwise(sides: Sides, ops: tuple[int, ...]) -> int:
                 return i
             break
     return first
+
+
+def _told_before(sides: Sides, i: int) -> int | None:
+    """The first on the way to an operation that differs by what it is told alone; None where none does."""
+    ops, seen, todo = sides.port.ops, {i}, [i]
+    while todo:
+        todo += [one.op for one in ops[todo.pop()].operands if one.op not in seen and one.op >= sides.port.start]
+        todo = [one for one in dict.fromkeys(todo) if one not in seen and not sides.good(one)]
+        seen.update(todo)
+    for at in sorted(seen - {i}):
+        theirs = sides.oracle.ops[sides.mates[at]] if at in sides.mates else None
+        if theirs is not None and theirs.name == ops[at].name and ops[at].operands:
+            alike = [one.digest for one in theirs.operands] == [one.digest for one in ops[at].operands]
+            if alike and _told(theirs.fixed) != _told(ops[at].fixed):
+                return at
+    return None
 
 
 def _unlike(sides: Sides, ops: tuple[int, ...]) -> bool:
@@ -183,8 +230,10 @@ def _explained(sides: Sides, i: int, *, bare: bool = False) -> First:
     elif len(op.operands) != len(theirs.operands):
         why = f"{op.name} of {len(op.operands)} arrays, the oracle's of {len(theirs.operands)}"
         at = caller(sides.port, i) or at
-        if len(op.operands) < len(theirs.operands) and None in op.told:
-            at = withheld_at(sides, i) or at
+        if len(op.operands) < len(theirs.operands):
+            taken = at_hand(sides, i, j)
+            at = taken or (withheld_at(sides, i) if None in op.told else None) or at
+            bare = bare or taken is not None
     elif parts:
         why = f"{op.name}, given something else: {'; '.join(parts)}"
         at = early_at(sides, i, differing) or at
@@ -203,11 +252,14 @@ def _told(fixed: str) -> set[str]:
 
 
 def _operands(sides: Sides, mine: Operand, like: Operand) -> str:
-    return f"{_named(sides.port, mine)} where the oracle's is {_named(sides.oracle, like)}"
+    own, right = (_named(log, one, name_of(sides, one)) for log, one in ((sides.port, mine), (sides.oracle, like)))
+    return f"{own} where the oracle's is {right}"
 
 
-def _named(log: OpLog, operand: Operand) -> str:
+def _named(log: OpLog, operand: Operand, name: str) -> str:
     shape = "x".join(map(str, operand.shape)) or "a number"
+    if name:
+        return f"the parameter {name} [{shape}]"
     if operand.op < 0:
         return f"an array [{shape}] that no operation made"
     op = log.ops[operand.op]
@@ -229,6 +281,7 @@ def _stopped(sides: Sides, name: str, i: int, j: int) -> First:
     together = (
         last is not None
         and function_of(last) == function_of(lacking[-1])
+        and last.sites[:-1] == lacking[-1].sites[:-1]
         and named_line(last) != named_line(lacking[-1])
     )
     return First(number_of(sides, i), gave_at(sides, op, within=together) or caller(sides.port, i), op.sites, why)

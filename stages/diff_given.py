@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from .diff_asked import asked_again
 from .diff_blame import outside
-from .diff_calls import function_of, given
 from .diff_sides import First, Sides, step_at, trail_of
 from .gates import Tensor
 from .likeness import key, telling
@@ -95,28 +95,11 @@ def given_out(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | N
                     f"{name} is given out here: the oracle has this value too, and goes on",
                 )
             way = _made_of(sides, trail, trail.way(door, line, when, wanted))
-            if (turned := _turned(sides, way)) is not None:
-                return turned
+            again = asked_again(way, lambda one: telling(one) and (key(one) or "") in sides.keys)
+            if again is not None:
+                return First(step_at(sides, again[0]), again[0], (again[0],), again[1])
             if (at := outside(way)) is not None:
                 return First(step_at(sides, at), at, (at,), f"{name} is computed here")
-    return None
-
-
-def _turned(sides: Sides, way: list[Place]) -> First | None:
-    """Where a function on a value's way was given the wrong flag: with the other one it gives what the oracle has."""
-    for frame in dict.fromkeys(place[0] for place in way):
-        called, args, parent = function_of(frame), given(frame), frame.parent
-        if called is None or parent is None or parent.file.endswith(DOORS) or len(frame.returns) != 1:
-            continue
-        for name in (name for name, value in args.items() if isinstance(value, bool)):
-            try:
-                value = called(**{**args, name: not args[name]})
-            except Exception:  # noqa: BLE001, S112 -- a function may refuse what it was never meant to get
-                continue
-            if telling(value) and (key(value) or "") in sides.keys:
-                at = Site(parent.file, frame.asked, parent.code.co_name)
-                why = f"{frame.code.co_name} gives the oracle's value with {name}={not args[name]}"
-                return First(step_at(sides, at), at, (at,), why)
     return None
 
 

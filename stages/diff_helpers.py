@@ -4,7 +4,8 @@ Inside such a function nothing need be the oracle's. What it is given and what i
 oracle's and the second is not, either its caller chose wrongly or it is wrong itself. It is called again to tell.
 """
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -12,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from .branches import decided
-from .diff_calls import Given, around, called_with, function_of, given, helper, value_of
+from .diff_blame import NUMBER
+from .diff_calls import Given, around, called_with, function_of, given, helper, of_its_caller, value_of
+from .diff_options import chosen_as
 from .diff_sides import First, Sides, hard_to_meet, last_of, number_of, trail_of
 from .diff_twins import confirmed, wrong_inside
 from .frames import Frame
@@ -20,7 +23,7 @@ from .gates import Tensor
 from .likeness import NOTHING, evaluated, is_array
 from .opsites import Site
 from .slices import idle
-from .whence import DOORS, Place, Trail, site
+from .whence import DOORS, Place, Trail, latest, site
 
 
 def settled(sides: Sides) -> set[int]:
@@ -105,7 +108,7 @@ def _mended(sides: Sides, i: int, frame: Frame) -> First | None:
     if not _again(called, args, frame):
         return None
     wanted, asked = _wanted(sides, frame), (frame.parent, frame.asked, frame.began)
-    for change, instead in _changes(sides, args):
+    for change, instead in _changes(sides, args, _retold(sides, frame), of_its_caller(frame)):
         value = called_with(called, instead)
         if value is not None and hard_to_meet(value) and sides.digest(value) in wanted:
             at = _chose(sides, trail, asked, args, change) or site(asked)
@@ -125,11 +128,12 @@ def _wanted(sides: Sides, frame: Frame) -> set[str]:
 
 @dataclass(frozen=True)
 class _Change:
-    """One call otherwise: `name` got `value` instead of its own; `value` is nothing where two were exchanged."""
+    """One call otherwise: `name` got `value` instead of its own, or `both` were exchanged."""
 
     said: str
     name: str = ""
     value: Tensor | None = None
+    both: tuple[str, ...] = ()
 
 
 def once_too_often(sides: Sides, i: int) -> Site | None:
@@ -154,9 +158,17 @@ def _plain(frame: Frame) -> list[Any]:
 
 
 def _chose(sides: Sides, trail: Trail, asked: Place, args: Given, change: _Change) -> Site | None:
-    """Where a caller chose the argument that is wrong."""
+    """Where a caller chose the argument that is wrong; of two under their own names, where these got them."""
+    if change.both:
+        frame = asked[0]
+        writes = [latest(frame, name, asked[2]) for name in change.both]
+        own = all(one and one.line and one.value is args[name] for name, one in zip(change.both, writes, strict=True))
+        last = max((one for one in writes if one), key=lambda one: one.number, default=None)
+        return Site(frame.file, last.line, frame.code.co_name) if own and last is not None else site(asked)
     if not change.name:
         return site(asked)
+    if isinstance(args[change.name], float):
+        return chosen_as(trail, asked, args[change.name], change.name)
     if args[change.name] is None:
         way = [place for place in trail.way(*asked, NOTHING) if not place[0].file.endswith(DOORS)]
         return decided(way[-1]) if way else None
@@ -172,12 +184,29 @@ def _again(called: Callable[..., Any], args: Given, frame: Frame) -> bool:
     return value is not None and before is not None and np.array_equal(value, before, equal_nan=True)
 
 
-def _changes(sides: Sides, args: Given) -> Iterator[tuple[_Change, Given]]:
+def _retold(sides: Sides, frame: Frame) -> Iterator[tuple[float, float]]:
+    """(the port's, the oracle's) of numbers that operations of a call were told otherwise, one at a time."""
+    for i, j in sides.mates.items():
+        op, mate = sides.port.ops[i], sides.oracle.ops[j]
+        if op.name == mate.name and op.fixed != mate.fixed and any(one is frame for one in around(op.frame)):
+            mine, theirs = (set(re.findall(NUMBER, one.fixed)) for one in (op, mate))
+            if len(mine - theirs) == len(theirs - mine) == 1:
+                yield float((mine - theirs).pop()), float((theirs - mine).pop())
+
+
+def _changes(
+    sides: Sides, args: Given, told: Iterable[tuple[float, float]], callers: Given
+) -> Iterator[tuple[_Change, Given]]:
     arrays = [name for name, value in args.items() if is_array(value)]
     for one, other in combinations(arrays, 2):
         if (args[one].shape, args[one].dtype) == (args[other].shape, args[other].dtype):
             exchanged = {**args, one: args[other], other: args[one]}
-            yield _Change(f"once {one} and {other} are exchanged"), exchanged
+            yield _Change(f"once {one} and {other} are exchanged", both=(one, other)), exchanged
+    for mine, theirs in told:
+        for one in (name for name, held in args.items() if isinstance(held, float) and held == mine):
+            yield _Change(f"with {one}={theirs}", one), {**args, one: theirs}
+    for one, held in callers.items():
+        yield _Change(f"with its caller's {one}"), {**args, one: held}
     for one in arrays:
         yield _Change(f"without {one}", one), {**args, one: None}
     for one, value, instead in _instead(sides, args):

@@ -21,17 +21,19 @@ from goldens.store import Golden
 from . import sides as doors
 from .asked import table_of
 from .demands import number_at
+from .diff_asked import asked_again
 from .diff_blame import outside
 from .diff_fields import made_of
 from .diff_sides import First
 from .expressions import given_as
 from .frames import Frame, reads, watching
-from .likeness import key
+from .likeness import key, telling
 from .oplog_child import Asked
 from .opsites import Site
 from .origin import first_with
 from .outward import Call, Settings, calling, instead, library, said, state, states
 from .places import ROOT
+from .slices import idle
 from .spec import Stage
 from .whence import DOORS, Place, Trail, latest, site
 
@@ -61,13 +63,21 @@ def told_otherwise(asked: Asked, stage: Stage, ins: Trace, oracle: Trace) -> Fir
     tried: set[tuple[str, str]] = set()
     for call in calls:
         for name, mine, right in _differing(call.told, theirs["calls"].get(call.name, [])):
-            if (call.name, name) in tried or call.called is None or len(tried) == TRIES:
+            if (call.name, name) in tried or len(tried) == TRIES:
                 continue
             tried.add((call.name, name))
             with instead(call.called, name, right) as possible:
                 mended = outs_of(asked, stage, ins) if possible else {}
             if any(equal(mended, oracle, out) and not equal(plain, oracle, out) for out in mended):
                 return _call_at(trail, call, name, mine, right)
+    for call in [one for one in calls if not theirs["calls"].get(one.name)][:TRIES]:
+        with instead(call.called, "", None) as possible:
+            mended = outs_of(asked, stage, ins) if possible else {}
+        frame = _caller(trail, call)
+        if frame and any(equal(mended, oracle, out) and not equal(plain, oracle, out) for out in mended):
+            at = Site(frame.file, call.line, frame.code.co_name)
+            why = f"the oracle never calls {call.name.rpartition(':')[2]}, and without it all is well"
+            return First(-1, at, (at,), why)
     for name, value in objects.items():
         others = [_common(one, state(value)) for one in theirs["states"].get(name, [])]
         for setting, mine, right in _differing(_common(state(value), others[0]), others) if others else []:
@@ -127,19 +137,29 @@ def _differing(told: Settings, others: list[Settings]) -> list[tuple[str, Any, A
     return [] if like is None else [(one, told.get(one), like.get(one)) for one in apart(like)]
 
 
+def _caller(trail: Trail, call: Call) -> Frame | None:
+    return next((one for one in reversed(trail.watch.frames) if one.code is call.code), None)
+
+
 def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> First | None:
-    frame = next((one for one in reversed(trail.watch.frames) if one.code is call.code), None)
+    frame = _caller(trail, call)
     if frame is None:
         return None
     until = trail.watch.number
     why = f"{call.name.rpartition(':')[2]} is told {name}={mine!r}, by the oracle {theirs!r}"
     at = site((frame, call.line, until))
-    if given_as(frame.file, call.line, name) is not None:
+    part = _part(mine, theirs)
+    if part is not None and (first := first_with(trail, lambda one: isinstance(one, str) and one == part)) is not None:
+        at = site(first)
+    elif given_as(frame.file, call.line, name) is not None:
         at = site(made_of(trail, (frame, call.line, until), name, mine))
     else:
         if isinstance(mine, (list, float)):  # that is hardly another value of the expression
             way = trail.way(frame, call.line, until, key(mine) or "")
-            if isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
+            again = asked_again(way, lambda one: said(one) == theirs)
+            if again is not None:
+                at = again[0]
+            elif isinstance(mine, list) and isinstance(theirs, list) and len(mine) == len(theirs):
                 at = site(number_at(trail, way[-1], mine, theirs))
             else:
                 at = outside(way) or at
@@ -149,6 +169,19 @@ def _call_at(trail: Trail, call: Call, name: str, mine: Any, theirs: Any) -> Fir
                 place: Place = (frame, write.line, write.number)
                 at = site(_lacks(trail, place, name) if mine is None else place)
     return First(-1, at, (at,), why)
+
+
+def _part(mine: Any, theirs: Any) -> str | None:
+    """Of lists and mappings that differ in one text, that text."""
+    while type(mine) is type(theirs) and isinstance(mine, (list, dict)) and len(mine) == len(theirs):
+        names = range(len(mine)) if isinstance(mine, list) else [one for one in mine if one in theirs]
+        apart = [one for one in names if mine[one] != theirs[one]]
+        if len(apart) != 1:
+            return None
+        mine, theirs = mine[apart[0]], theirs[apart[0]]
+        if isinstance(mine, str) and telling(mine):
+            return mine
+    return None
 
 
 def _lacks(trail: Trail, at: Place, name: str) -> Place:
@@ -181,7 +214,10 @@ def _set_at(trail: Trail, kind: str, value: Any, name: str, mine: Any, theirs: A
                 if owner is value:
                     found = Site(frame.file, line, frame.code.co_name)
     if found is None and (made := first_with(trail, partial(operator.is_, value))) is not None:
-        found = site(made)
+        frame, line, number = made
+        # It should have been told here: a statement behind it that does nothing is where.
+        undone = next((at for when, at in frame.lines if when >= number and at in idle(frame.code)), line)
+        found = Site(frame.file, undone, frame.code.co_name)
     if isinstance(mine, dict) and isinstance(theirs, dict):
         entry = next(one for one in mine if mine[one] != theirs.get(one))
         name, mine, theirs = f"{name}.{entry}", mine[entry], theirs.get(entry)

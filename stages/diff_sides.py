@@ -120,6 +120,11 @@ class Sides:
         return any(tensor.shape == shape and found not in mine for found, tensor in self.oracle.leaves.items())
 
     @cached_property
+    def made(self) -> set[str]:
+        """Digests of everything that the port made."""
+        return {op.digest for op in self.port.ops}
+
+    @cached_property
     def drawn(self) -> set[int]:
         """Of two frameworks, the port's operations that make random numbers, or something of nothing but these."""
         found: set[int] = set()
@@ -182,12 +187,17 @@ class Sides:
                 pairs.append((place, mine, like))
         return pairs
 
-    def used_alike(self, found: str) -> bool:
-        """Whether both sides do the same with some value, somewhere."""
-        return any(
-            found
-            in {one.digest for one in self.port.ops[i].operands} & {one.digest for one in self.oracle.ops[j].operands}
-            for i, j in self.mates.items()
+    def used_alike(self, found: str) -> int:
+        """When both sides last do the same with some value; 0: they never do."""
+        return max(
+            (
+                self.port.ops[i].when
+                for i, j in self.mates.items()
+                if found
+                in {one.digest for one in self.port.ops[i].operands}
+                & {one.digest for one in self.oracle.ops[j].operands}
+            ),
+            default=0,
         )
 
     def mine(self, operand: Operand) -> Tensor | None:

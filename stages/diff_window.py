@@ -1,5 +1,7 @@
 """Runs that part in Python, between two operations: read in order of execution, bounded, and decided."""
 
+from dataclasses import replace
+
 from .diff_choice import ended, raised_at, refused
 from .diff_decided import Window, stack, suspects
 from .diff_order import Gap, Order
@@ -7,7 +9,8 @@ from .diff_sides import First, Sides, hard_to_meet, named_line, number_of, trail
 from .frames import Frame
 from .gates import Tensor
 from .opsites import Site
-from .slices import Spot, inputs, spot
+from .slices import Spot, idle, inputs, spot
+from .whence import Trail
 
 NEXT = 6  # operations that the oracle goes on with
 
@@ -30,7 +33,8 @@ def alone(sides: Sides, gap: Gap) -> bool:
         return gap.after is not None or gap.oracle[0] not in sides.mates.values()
     given = {one.digest for one in sides.port.ops[gap.port[0]].operands}
     paired = set(sides.mates.values())
-    lacking = (op for j, op in enumerate(sides.oracle.ops) if j not in paired)
+    # What is made of nothing is told from others of its kind by where it stands alone.
+    lacking = (op for j, op in enumerate(sides.oracle.ops) if j not in paired and (given or j in gap.oracle))
     if any(given == {one.digest for one in op.operands} for op in lacking):
         return False
     if given & {one.digest for j in gap.oracle[:NEXT] for one in sides.oracle.ops[j].operands}:
@@ -111,7 +115,23 @@ def decided(sides: Sides, gap: Gap) -> First | None:
     else:
         theirs = sides.oracle.ops[gap.oracle[0]]
         why = f"here the oracle goes on with {theirs.name} ({named_line(theirs)}), which the port has not"
-    frames: list[Frame] = []
+    window = _window(sides, trail, gap, after)
+    found = suspects(window, more=bool(gap.port))
+    # A statement that does nothing where the oracle does something says more than what the call goes on with.
+    nothing = bool(found) and found[0].first in idle(found[0].frame.code)
+    if not gap.port and not nothing and (at_once := _next(sides, gap)) is not None:
+        return First(number_of(sides, at_once[0]), at_once[1].site, ops[at_once[0]].sites, f"{why}: decided here")
+    if not found:
+        return None
+    at = after if after is not None else gap.before
+    step = -1 if at is None else number_of(sides, at)
+    sites = tuple(dict.fromkeys(one.site for one in found))
+    return First(step, sites[0], () if at is None else ops[at].sites, f"{why}: decided here", sites)
+
+
+def _window(sides: Sides, trail: Trail, gap: Gap, after: int | None) -> Window:
+    """What ran from the first moment of a gap until an operation, or the end."""
+    ops, frames = sides.port.ops, list[Frame]()
     for one in (gap.before, after):
         if one is not None:
             frames += [frame for frame in stack(ops[one].frame) if frame not in frames]
@@ -119,17 +139,20 @@ def decided(sides: Sides, gap: Gap) -> First | None:
         frames = [one for one in trail.watch.frames if one.parent is not None and one.parent.file.endswith("cuts.py")]
     since = 0 if gap.before is None else ops[gap.before].when
     until = trail.watch.number if after is None else ops[after].when
-    if not gap.port and (at_once := _next(sides, gap)) is not None:
-        return First(number_of(sides, at_once[0]), at_once[1].site, ops[at_once[0]].sites, f"{why}: decided here")
     begun = next((one.began for one in reversed(trail.watch.frames) if one.parent is None), 0)
-    window = Window(sides, trail, since, until, frames, begun, after is not None)
-    found = suspects(window, more=bool(gap.port))
-    if not found:
+    return Window(sides, trail, since, until, frames, begun, after is not None)
+
+
+def undone(sides: Sides, gap: Gap) -> First | None:
+    """The statement of a gap that does nothing, though the oracle does something there that the port has not."""
+    trail, ops = trail_of(sides), sides.port.ops
+    if trail is None or not gap.port:
         return None
-    at = after if after is not None else gap.before
-    step = -1 if at is None else number_of(sides, at)
-    sites = tuple(dict.fromkeys(one.site for one in found))
-    return First(step, sites[0], () if at is None else ops[at].sites, f"{why}: decided here", sites)
+    frames = [one for i in gap.port for one in stack(ops[i].frame)]
+    window = replace(_window(sides, trail, gap, gap.after), frames=frames)
+    at = next((one.site for one in window.spots() if one.first in idle(one.frame.code)), None)
+    why = "nothing is done here, and what comes of it is not the oracle's"
+    return None if at is None else First(number_of(sides, gap.port[0]), at, ops[gap.port[0]].sites, why)
 
 
 def stopped_at(sides: Sides, *, raised: bool) -> tuple[Site, ...]:

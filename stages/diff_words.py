@@ -1,14 +1,17 @@
 """Outputs that are words: the statement that wrote one down, or that lost it."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from difflib import SequenceMatcher
 
 import numpy as np
 
 from .diff_sides import First, Sides, trail_of
+from .frames import Write
 from .gates import Tensor
 from .likeness import members
+from .opsites import Site
 from .slices import Spot, bare, spot
 from .whence import DOORS, Trail
 
@@ -19,11 +22,29 @@ def worded(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | None
     for name, (oracle, mine) in outs.items() if trail is not None else ():
         assert trail is not None
         for theirs, ours in _differing(oracle, mine):
-            at = _lost(trail, theirs) if theirs else None
-            at = at or (_written(trail, ours) if ours else None)
+            at = _at(trail, theirs, ours)
             if at is not None:
-                return First(-1, at.site, (at.site,), f"{name}: {ours!r} is said here, the oracle says {theirs!r}")
+                return First(-1, at, (at,), f"{name}: {ours!r} is said here, the oracle says {theirs!r}")
     return None
+
+
+def _at(trail: Trail, theirs: str, ours: str) -> Site | None:
+    """The whole before the first piece that it lacks, or has too much; else where the whole was first given."""
+    lacking, added = _pieces(theirs, ours)
+    ways: tuple[Callable[[], Site | None], ...] = (
+        lambda: _lost(trail, theirs) if theirs else None,
+        lambda: _written(trail, ours) if ours else None,
+        lambda: _lost(trail, lacking) if len(lacking) > 1 else None,
+        lambda: _only_there(trail, added) if len(added) > 1 else None,
+        lambda: _gave(trail, ours) if ours else None,
+    )
+    return next((found for way in ways if (found := way()) is not None), None)
+
+
+def _pieces(theirs: str, ours: str) -> tuple[str, str]:
+    """What is first missing from a text, and what first stands there instead."""
+    parts = SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes()
+    return next(((theirs[a:b], ours[c:d]) for tag, a, b, c, d in parts if tag != "equal"), ("", ""))
 
 
 def _differing(oracle: Tensor, port: Tensor) -> Iterator[tuple[str, str]]:
@@ -44,8 +65,8 @@ def _differing(oracle: Tensor, port: Tensor) -> Iterator[tuple[str, str]]:
                 yield first
 
 
-def _written(trail: Trail, word: str) -> Spot | None:
-    """The last statement that wrote a word down as it is; else the first that gave it."""
+def _written(trail: Trail, word: str) -> Site | None:
+    """The last statement that wrote a word down as it is."""
     last: tuple[int, Spot] | None = None
     stores = (one for (_, _), known in trail.watch.stores.items() for one in known)
     named = ((frame, write) for frame in trail.watch.frames for write in frame.writes if write.line)
@@ -54,8 +75,11 @@ def _written(trail: Trail, word: str) -> Spot | None:
             at = spot(frame, write.number, write.line)
             if bare(at) and (last is None or write.number > last[0]):
                 last = write.number, at
-    if last is not None:
-        return last[1]
+    return None if last is None else last[1].site
+
+
+def _gave(trail: Trail, word: str) -> Site | None:
+    """The first call that gave a word, in something that has it."""
     gave = (
         (when, frame, line)
         for frame in trail.watch.frames
@@ -64,18 +88,37 @@ def _written(trail: Trail, word: str) -> Spot | None:
         if not isinstance(value, str) and any(isinstance(one, str) and one == word for one in members(value))
     )
     first = min(gave, key=lambda one: one[0], default=None)
-    return None if first is None else spot(first[1], first[0], first[2])
+    return None if first is None else spot(first[1], first[0], first[2]).site
 
 
-def _lost(trail: Trail, word: str) -> Spot | None:
-    """Where a name that had a word got another value."""
+def _only_there(trail: Trail, piece: str) -> Site | None:
+    """On the way to a function that had a piece, a line from which it was called for no other; the last such way."""
+    frames = trail.watch.frames
+    for handled in (one for one in reversed(frames) if any(_is(write, piece) for write in one.writes)):
+        others = [one for one in frames if one.code is handled.code and one is not handled]
+        inner = handled
+        while inner.parent is not None and not inner.parent.file.endswith(DOORS) and others:
+            if all(one.asked != inner.asked for one in others):
+                return Site(inner.parent.file, inner.asked, inner.parent.code.co_name)
+            others, inner = [one.parent for one in others if one.parent is not None], inner.parent
+    return None
+
+
+def _is(write: Write, word: str) -> bool:
+    """Whether a statement gave a name a word."""
+    return bool(write.line) and isinstance(write.value, str) and write.value == word
+
+
+def _lost(trail: Trail, word: str) -> Site | None:
+    """Where a name that had a word got another value, by another statement: a loop has one after the other."""
     for frame in trail.watch.frames:
         if frame.file.endswith(DOORS):
             continue
-        had: set[str] = set()
+        had: dict[str, int] = {}
         for write in frame.writes:
-            if write.name in had and write.line and write.value != word and isinstance(write.value, str):
-                return spot(frame, write.number, write.line)
+            lost = write.line and write.value != word if isinstance(write.value, str) else False
+            if lost and had.get(write.name, write.line) != write.line:
+                return spot(frame, write.number, write.line).site
             if isinstance(write.value, str) and write.value == word:
-                had.add(write.name)
+                had[write.name] = write.line
     return None

@@ -165,6 +165,11 @@ def _run(*options: tuple[str, object], prompt: str | None = PROMPT, seed: int = 
     return Generation(prompt, tuple(dict((*SMALL, *options)).items()), seed, tokens)
 
 
+def _bound(nats: object) -> tuple[str, object]:
+    """A generation config that asks the entropy sampler for this bound."""
+    return "generation_config", {"sampler_config": {"entropy_bound": nats}}
+
+
 cases = (
     Case(
         "decisions",
@@ -220,25 +225,27 @@ cases = (
     ),
     Case(
         "stops",
-        "ends: at token 50 only while generation_config is followed, at once, in a short canvas",
+        "ends: at token 50 only while generation_config is followed, at once, in the shortest canvas and a short one",
         generations=(
             _run(("max_tokens", 16), ("steps", 1), seed=73),
             _run(("max_tokens", 16), ("steps", 1), ("generation_config", RECOMMENDED), seed=73),
             _run(("max_tokens", 16), ("steps", 1), seed=73),
             _run(("max_tokens", 8), ("max_canvas", 1), ("steps", 1), seed=291),
             _run(("max_tokens", 18), ("min_canvas", 4), ("steps", 1), seed=2),
+            _run(("max_tokens", 22), ("min_canvas", 4), ("steps", 1), seed=2),
         ),
         leave=(*LOADED, *PER_STEP, "denoise_canvas"),
         computes=("float32",),
     ),
     Case(
         "static",
-        "buffers of their final length, one canvas, as the oracle's are right in the first only; steps by default",
+        "buffers of their final length, one canvas, as the oracle's are right in the first only; usual steps; no nats",
         checkpoint="nano-trained",
         generations=(
             _run(CONFIDENCE, ("max_tokens", 33), ("static_cache", True), prompt=QUESTION),
             _run(ENTROPY, ("max_tokens", 33), ("static_cache", True), ("steps", 4), prompt=QUESTION),
             _run(ENTROPY, ("max_tokens", 16), ("steps", None), prompt=QUESTION),
+            _run(ENTROPY, ("max_tokens", 16), ("steps", 4), ("show", True), _bound(0.0), prompt=QUESTION),
         ),
         leave=(*LOADED, *PER_STEP, "denoise_canvas"),
         computes=("float32",),
@@ -284,7 +291,7 @@ cases = (
         "prefill",
         "prefill in chunks, the last of one token",
         checkpoint="nano-trained",
-        generations=(_run(CONFIDENCE, ("max_tokens", 18), ("prefill_step", 9), ("steps", 3), prompt=STORY, seed=4),),
+        generations=(_run(CONFIDENCE, ("max_tokens", 18), ("prefill_step", 7), ("steps", 3), prompt=STORY, seed=4),),
         steps=(3,),
         leave=LOADED,
         computes=("float32",),
@@ -302,18 +309,8 @@ cases = (
             _run(CONFIDENCE, ("max_tokens", 4), ("steps", 2), prompt=None, seed=5, tokens=1),
             _run(CONFIDENCE, ("max_tokens", 4), ("steps", 3), ("threshold", 0.0)),
             _run(CONFIDENCE, ("max_tokens", 4), ("steps", 3), ("threshold", 1.0)),
-            _run(
-                ENTROPY,
-                ("max_tokens", 4),
-                ("steps", 3),
-                ("generation_config", {"sampler_config": {"entropy_bound": 0.0}}),
-            ),
-            _run(
-                ENTROPY,
-                ("max_tokens", 4),
-                ("steps", 3),
-                ("generation_config", {"sampler_config": {"entropy_bound": "inf"}}),
-            ),
+            _run(ENTROPY, ("max_tokens", 4), ("steps", 3), _bound(0.0)),
+            _run(ENTROPY, ("max_tokens", 4), ("steps", 3), _bound("inf")),
             _run(CONFIDENCE, ("max_tokens", 4), ("steps", 3), ("threshold", 1.5)),
             _run(("sampler", "greedy"), ("max_tokens", 4)),
             _run(CONFIDENCE, ("max_tokens", 4), ("max_canvas", 0)),

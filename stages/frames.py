@@ -241,7 +241,9 @@ def reads(code: CodeType) -> dict[int, tuple[tuple[str, ...], ...]]:
         elif path and one.opname in ATTRIBUTES:
             path = (*path, str(one.argval))
         else:
-            path = ()
+            if path and one.opname == "STORE_ATTR" and line in found:
+                del found[line][-len(path) :]  # what it is set on is not read
+            path = path if one.opname == "COPY" else ()  # `x.n += 1` asks a copy
             continue
         if line:
             found.setdefault(line, []).append(path)

@@ -78,7 +78,7 @@ class Op:
         out: What it gave; what gives several arrays counts as so many operations.
         digest: Of its bytes.
         sites: The lines that led to it, outermost first; files of the framework and of the harness left out.
-        again: Does it once more, on other arrays; None where it was read from a file.
+        again: Does it once more, on other arrays, or told another number; None where it was read from a file.
         told: What `fixed` says, as values.
         frame: The call that asked for it, where calls are logged too, and when.
     """
@@ -89,7 +89,7 @@ class Op:
     out: Tensor
     digest: str
     sites: tuple[Site, ...]
-    again: Callable[[Mapping[int, Tensor]], Tensor] | None = None
+    again: Callable[..., Tensor] | None = None
     told: tuple[Any, ...] = field(default=(), repr=False)
     frame: Frame | None = field(default=None, repr=False)
     when: int = 0
@@ -106,6 +106,8 @@ class OpLog:
         keys: Of the values that Python had on the way: see `whence.key`.
         forms: What gave back the bytes it got: (name, digest, the line that asked for it). Of a seed the number
             of operations before it stands instead of a digest.
+        asked: For which numbers it was asked whether they are in something, and the answers.
+        fractions: The whole numbers that each fraction was computed of: see `diff_options.fractions`.
     """
 
     ops: list[Op] = field(default_factory=list)
@@ -114,6 +116,8 @@ class OpLog:
     watch: Watch | None = field(default=None, repr=False)
     forms: list[tuple[str, str, Site]] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
+    asked: set[tuple[int, bool]] = field(default_factory=set)
+    fractions: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def digest(tensor: Tensor) -> str:
@@ -235,8 +239,8 @@ class _Recorder:
         floats = value is not None and value.dtype in FLOATS and out.dtype in FLOATS
         return value is not None and floats and np.array_equal(wide(value).ravel(), wide(out).ravel())
 
-    def _again(self, original: Any, args: Any, named: Any, which: int) -> Callable[[Mapping[int, Tensor]], Tensor]:
-        def again(others: Mapping[int, Tensor]) -> Tensor:
+    def _again(self, original: Any, args: Any, named: Any, which: int) -> Callable[..., Tensor]:
+        def again(others: Mapping[int, Tensor], swap: tuple[Any, Any] | None = None) -> Tensor:
             self._busy = True
             try:
                 count = iter(range(sys.maxsize))
@@ -247,6 +251,8 @@ class _Recorder:
                         return self.mlx(others[number], value) if number in others else value
                     if isinstance(value, (list, tuple)) and self._arrays(value):
                         return type(value)(other(one) for one in value)
+                    if swap is not None and type(value) is type(swap[0]) and value == swap[0]:
+                        return swap[1]
                     return value
 
                 given = [other(value) for value in args]  # counted before those that are named

@@ -16,6 +16,8 @@ from goldens.store import Golden
 
 from . import loose, sides, torchlog
 from .asked import table_of
+from .diff_members import answers
+from .diff_options import fractions
 from .errors import HarnessError
 from .frames import watching
 from .gates import Tensor
@@ -88,7 +90,7 @@ def answer(asked: Asked, out: Path) -> None:
     watched = torchlog.recording(sys.modules[package]) if package == "torch" else recording()
     with watching(*FOLDERS) as watch, watched as log:
         outs = sides.call(cuts, model, stage, asked.occurrence, record.ins)
-    log.keys = keys(watch)
+    log.keys, log.asked, log.fractions = keys(watch), answers(watch), fractions(watch)
     write(out, log, outs)
 
 
@@ -107,7 +109,8 @@ def write(path: Path, log: OpLog, outs: Trace) -> None:
         }
         for op in log.ops
     ]
-    loose.save(path, tensors, {"ops": told, "keys": sorted(log.keys)})
+    python = {"keys": sorted(log.keys), "asked": sorted(log.asked), "fractions": log.fractions}
+    loose.save(path, tensors, {"ops": told, **python})
 
 
 def read(path: Path) -> tuple[OpLog, Trace]:
@@ -128,7 +131,9 @@ def read(path: Path) -> tuple[OpLog, Trace]:
         {name.removeprefix(kind): tensor for name, tensor in tensors.items() if name.startswith(kind)}
         for kind in ("leaf:", "out:")
     )
-    return OpLog(ops, leaves, keys=set(told["keys"])), outs
+    asked = {(number, answer) for number, answer in told["asked"]}
+    made = {text: tuple(numbers) for text, numbers in told["fractions"].items()}
+    return OpLog(ops, leaves, keys=set(told["keys"]), asked=asked, fractions=made), outs
 
 
 if __name__ == "__main__":

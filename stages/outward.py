@@ -7,6 +7,7 @@ whether a difference matters, a function of a library is told something else for
 import gc
 import hashlib
 import inspect
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +22,7 @@ from .places import ROOT
 Settings = dict[str, Any]
 LONG = 200  # letters of a text beyond which its digest stands for it
 MANY = 200  # entries of a container
+TEXT = (json.__file__,)  # of Python's own, what makes text of what it is told
 OUT = ("mlx", "numpy", "torch", "ml_dtypes")  # arrays are compared elsewhere
 
 
@@ -55,7 +57,8 @@ def calling(folder: str | None, wanted: frozenset[str] = frozenset()) -> Iterato
     inside = f"{ROOT}/{folder}" if folder else None
 
     def called(frame: FrameType, event: str, _: Any) -> None:
-        if event != "call" or PACKAGES not in frame.f_code.co_filename:
+        file = frame.f_code.co_filename
+        if event != "call" or (PACKAGES not in file and file not in TEXT):
             return
         above = frame.f_back
         mine = inside is not None and above is not None and above.f_code.co_filename.startswith(inside)
@@ -72,8 +75,14 @@ def calling(folder: str | None, wanted: frozenset[str] = frozenset()) -> Iterato
 
 
 @contextmanager
-def instead(code: CodeType, name: str, value: Any) -> Iterator[bool]:
-    """Have a library's function told something else by whoever calls it; gives whether that can be done."""
+def instead(code: CodeType | None, name: str, value: Any) -> Iterator[bool]:
+    """Have a library's function told something else by whoever calls it; gives whether that can be done.
+
+    Without a name it does nothing: it gives back the last thing it was given that is of the kind of what it would give.
+    """
+    if code is None:
+        yield False
+        return
     made = [one for one in gc.get_referrers(code) if isinstance(one, FunctionType) and one.__code__ is code]
     owner: Any = sys.modules.get(made[0].__module__) if made else None
     for part in code.co_qualname.split(".")[:-1]:
@@ -87,6 +96,9 @@ def instead(code: CodeType, name: str, value: Any) -> Iterator[bool]:
     @wraps(made[0])
     def otherwise(*args: Any, **named: Any) -> Any:
         given = signature.bind(*args, **named)
+        if not name:
+            result = made[0](*args, **named)
+            return next((one for one in reversed(given.args) if type(one) is type(result)), result)
         if name in signature.parameters or rest is None:
             given.arguments[name] = value
         else:

@@ -5,6 +5,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from types import CodeType
 from typing import Any
 
@@ -12,7 +13,7 @@ from .frames import NAMES, PARAMETER, Frame, reads, spans
 from .opsites import Site
 from .whence import DOORS, Trail, latest
 
-JUMPS = ("POP_JUMP", "JUMP_IF", "FOR_ITER", "SEND")
+JUMPS = ("POP_JUMP", "JUMP_IF", "FOR_ITER")
 LEAVES = frozenset({"RETURN_VALUE", "RAISE_VARARGS", "RERAISE", "JUMP_BACKWARD", "JUMP_FORWARD"})
 
 
@@ -166,11 +167,15 @@ def _around(trail: Trail, at: Spot, name: str) -> Iterator[Input]:
 @cache
 def deciding(code: CodeType) -> frozenset[int]:
     """Lines on which it is decided what runs next."""
-    return frozenset(
-        one.positions.lineno
-        for one in dis.get_instructions(code)
-        if one.positions and one.positions.lineno and one.opname.startswith(JUMPS)
-    )
+    return frozenset(one.positions.lineno for one in _jumps(code) if one.positions and one.positions.lineno)
+
+
+@cache
+def _jumps(code: CodeType) -> tuple[dis.Instruction, ...]:
+    """Jumps that are decided by the program; a `with` decides nothing but whether an exception goes on."""
+    listed = list(dis.get_instructions(code))
+    pairs = pairwise(listed)
+    return tuple(one for last, one in pairs if one.opname.startswith(JUMPS) and last.opname != "WITH_EXCEPT_START")
 
 
 @cache
@@ -202,9 +207,9 @@ def _branches(code: CodeType) -> tuple[tuple[int, int, int, bool], ...]:
     """(line, offset, target, whether what lies between always leaves) of every jump forwards that is decided."""
     listed = list(dis.get_instructions(code))
     found = []
-    for one in listed:
+    for one in _jumps(code):
         line = one.positions.lineno if one.positions else None
-        if line and one.opname.startswith(JUMPS) and isinstance(one.argval, int) and one.argval > one.offset:
+        if line and isinstance(one.argval, int) and one.argval > one.offset:
             between = [o for o in listed if one.offset < o.offset < one.argval and o.opname != "CACHE"]
             found.append((line, one.offset, one.argval, bool(between) and between[-1].opname in LEAVES))
     return tuple(found)
@@ -265,3 +270,11 @@ def bare(at: Spot) -> bool:
     if any(path != ("self",) for line in range(low, at.last + 1) for path in by_line.get(line, ())):
         return False
     return not any(low <= one.asked <= at.last and at.start <= one.began <= at.end for one in at.frame.children)
+
+
+def written(at: Spot) -> Iterator[Any]:
+    """The constants that a statement has written out, those in tuples too."""
+    low = spans(at.frame.code).get(at.first, (at.first, at.first))[0]
+    for one in dis.get_instructions(at.frame.code):
+        if one.opname == "LOAD_CONST" and one.positions and low <= (one.positions.lineno or 0) <= at.last:
+            yield from one.argval if isinstance(one.argval, tuple) else (one.argval,)

@@ -10,6 +10,7 @@ from .likeness import key, members, telling
 from .opsites import Site
 
 Place = tuple[Frame, int, int]  # a call, a line of it, and when
+Path = tuple[str, ...]  # a name, and the attributes asked of it in turn
 # Of the port, where it meets the harness.
 DOORS = ("cuts.py", "taps.py", "borders.py", "record.py")
 DEPTH = 3  # a value may lie so deep in what holds it
@@ -114,7 +115,7 @@ class Trail:
                 elif (above := self._above(at[0], path[0])) is not None:
                     yield above, found
 
-    def handed(self, frame: Frame, line: int, until: int, wrong: str, right: str | None, *, meant: bool) -> Place:
+    def handed(self, frame: Frame, line: int, until: int, wrong: str, right: str | None, *, meant: int) -> Place:
         """The place that chose a value instead of another one.
 
         It is out where both were at hand, or where the wrong one got the only name it is used by.
@@ -125,15 +126,18 @@ class Trail:
             until: When.
             wrong: The key of the value.
             right: That of the oracle's, if there is one.
-            meant: Whether the wrong value is one that the oracle uses too, for something else.
+            meant: When the wrong value was last used as the oracle uses it; 0: never. What a name got later than that
+                is no more what it should be: it comes from an earlier round.
         """
         held: Any = None
         while True:
             name, write = self._read(frame, line, until, wrong, held)
             if write is None or name is None:
-                return frame, line, until
+                return self._idle((frame, line, until), wrong)
             if write.line != PARAMETER and not frame.code.co_name.startswith("<"):
-                stays = meant and self._elsewhere(frame, name, line) and not self._alias(frame, write, wrong)
+                stays = (
+                    meant > write.number and self._elsewhere(frame, name, line) and not self._alias(frame, write, wrong)
+                )
                 return (frame, line, until) if stays else self._idle((frame, write.line, until), wrong)
             # Of two that a caller gave, it is the caller who exchanged them, unless this one is used rightly as well.
             own = self._elsewhere(frame, name, line)
@@ -224,11 +228,23 @@ class Trail:
                 for when, at, value in reversed(call.returns):
                     if when <= until and self.holds(value, wanted, depth):
                         return call, at, when
+        names = self.names(frame, line, until)
+        values = {path: value for path, value, _ in names}
         for depth in (0, DEPTH):
-            for path, value, write in self.names(frame, line, until):
-                if self.holds(value, wanted, depth) and (place := self.named(frame, path, write, until)) is not None:
+            for path, value, write in names:
+                if depth and self._passed_by(frame, line, path, wanted, values):
+                    continue
+                held = self.holds(value, wanted, depth)
+                if held and (place := self.named(frame, path, write, until)) is not None:
                     return place
         return None
+
+    def _passed_by(self, frame: Frame, line: int, path: Path, wanted: str, values: dict[Path, Any]) -> bool:
+        """Whether of something that may have a value in it an expression reads nothing but other attributes."""
+        first, last = spans(frame.code).get(line, (line, line))
+        by_line = reads(frame.code)
+        read = {one for at in range(first, last + 1) for one in by_line.get(at, ()) if one[: len(path)] == path}
+        return all(one != path and one in values and not self.holds(values[one], wanted) for one in read)
 
     def named(self, frame: Frame, path: tuple[str, ...], write: Write, until: int) -> Place | None:
         """Where a name, or an attribute of it, got what it has."""

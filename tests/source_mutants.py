@@ -44,7 +44,7 @@ class Row:
         return {**asdict(self.edit), **{name: said for name in ("killer", "why") if (said := getattr(self, name))}}
 
 
-def load(path: Path = TABLE) -> tuple[dict[str, Any], list[Row]]:
+def load(path: Path) -> tuple[dict[str, Any], list[Row]]:
     """What the sample was drawn from, and its rows."""
     document = json.loads(path.read_text(encoding="utf-8"))
     rows = []
@@ -54,7 +54,7 @@ def load(path: Path = TABLE) -> tuple[dict[str, Any], list[Row]]:
     return document["drawn"], rows
 
 
-def save(drawn: dict[str, Any], rows: list[Row], path: Path = TABLE) -> None:
+def save(drawn: dict[str, Any], rows: list[Row], path: Path) -> None:
     """Write the table: one line a field, so that a change can be read."""
     document = {"drawn": drawn, "mutants": [row.to_json() for row in rows]}
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -69,14 +69,21 @@ def again(rows: list[Row]) -> tuple[dict[str, Any], list[Row]]:
 
 
 def judged(rows: list[Row], progress: Callable[[str], None]) -> Iterator[Row]:
-    """The rows again, each with what kills it now."""
-    there = [row.edit for row in rows if fits(row.edit)]
-    goldens, here = source_parity.controls(progress)
-    killers = dict(source_parity.kill(there, goldens, here, progress))
-    left = [edit for edit in there if not killers.get(edit)]
-    killers |= dict(source_units.kill(left, source_units.reached(progress), progress)) if left else {}
+    """The rows again, each with what kills it now: as soon as that is known, the survivors last."""
+    left = {row.edit: row for row in rows}
     for row in rows:
-        yield replace(row, killer=killers.get(row.edit, "") if row.edit in there else GONE)
+        if not fits(row.edit):
+            yield replace(left.pop(row.edit), killer=GONE)
+    goldens, here = source_parity.controls(progress)
+    for edit, killer in source_parity.kill(list(left), goldens, here, progress):
+        if killer:
+            yield replace(left.pop(edit), killer=killer)
+    if left:
+        reach = source_units.reached(progress)
+        for edit, killer in source_units.kill(list(left), reach, progress):
+            if killer:
+                yield replace(left.pop(edit), killer=killer)
+    yield from (replace(row, killer="") for row in left.values())
 
 
 def fits(edit: Edit) -> bool:
@@ -120,24 +127,25 @@ def _line(text: str) -> str:
 @click.option(
     "-k", "names", multiple=True, metavar="TEXT", help="Only those whose file:line holds this; may be repeated."
 )
-@click.option("--survivors", is_flag=True, help="Only those that the table holds as survivors.")
+@click.option("--survivors", is_flag=True, help="Only those that the table names no killer of.")
 def main(anew: bool, record: bool, names: tuple[str, ...], survivors: bool) -> None:
     """Plant random mutations in the port, and say who kills each."""
-    drawn, rows = load() if TABLE.exists() else ({}, [])
+    drawn, rows = load(TABLE) if TABLE.exists() else ({}, [])
     if anew:
         drawn, rows = again(rows)
-        save(drawn, rows)
+        save(drawn, rows, TABLE)
     chosen = [
         row
         for row in rows
         if (not names or any(name in row.edit.place for name in names)) and not (survivors and row.killer)
     ]
     start = time.perf_counter()
-    found = list(judged(chosen, lambda message: print(message, file=sys.stderr, flush=True)))
-    if record:
-        now = {row.edit: row for row in found}
-        save(drawn, [now.get(row.edit, row) for row in rows])
-    sys.exit(show(found, time.perf_counter() - start))
+    found: dict[Edit, Row] = {}
+    for row in judged(chosen, lambda message: print(message, file=sys.stderr, flush=True)):
+        found[row.edit] = row
+        if record:  # at once: what was interrupted goes on with --survivors
+            save(drawn, [found.get(one.edit, one) for one in rows], TABLE)
+    sys.exit(show([found[row.edit] for row in chosen], time.perf_counter() - start))
 
 
 if __name__ == "__main__":

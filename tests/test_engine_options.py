@@ -63,6 +63,11 @@ def test_what_is_asked_goes_before_what_is_recommended():
     assert (settings.steps, settings.max_tokens, settings.entropy_bound) == (7, 9, 0.5)
 
 
+def test_a_bound_of_no_nats_is_a_bound():
+    assert resolve(Options(entropy_bound=0.0), CONFIG).entropy_bound == 0
+    assert resolve(Options(), CONFIG, {"sampler_config": {"entropy_bound": 0.0}}).entropy_bound == 0
+
+
 def test_nested_sections_go_before_flat_ones():
     found = {
         "t_min": 0.1,

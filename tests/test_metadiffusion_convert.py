@@ -114,6 +114,7 @@ NORM = "model.layers.1.input_layernorm.weight"
         (set_(rope_parameters={"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0}), "rope type is 'llama3'"),
         (set_(rope_parameters=None, rope_scaling={"type": "linear", "factor": 2.0}), "rope type is 'linear'"),
         (set_(rope_parameters={"rope_theta": 5e5, "twist": 1}), "twist"),
+        (set_(rope_parameters={"rope_theta": 5e5, "partial_rotary_factor": 0.5}), "partial_rotary_factor is not 1"),
         (set_(num_attention_heads=3), "num_key_value_heads is 2. Expected: a divisor of 3"),
         (set_(head_dim=7), "head_dim is 7"),
         (set_(hidden_size=None), "hidden_size is missing"),

@@ -192,6 +192,12 @@ def test_a_run_is_not_gone_on_with_by_another_recipe(begun, tmp_path):
         train(begun, IDS, Recipe(**{**vars(SMALL), "seed": 1}), tmp_path / "run")
 
 
+def test_lessons_begin_at_the_first_token():
+    ids = np.arange(9)
+    only = lesson(ids, 1, seed=0, batch=1, length=8, low=0.2, high=0.8, mask=60).labels
+    assert only.tolist() == [ids[:8].tolist()]
+
+
 def test_a_text_that_is_too_short_or_unknown_is_refused(begun, tmp_path):
     (tmp_path / "short.txt").write_text("abc")
     call = click.testing.CliRunner().invoke

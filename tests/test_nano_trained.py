@@ -132,16 +132,18 @@ class TestLessons:
     def test_become_batches_of_every_sort(self, lessons_file: Path) -> None:
         school = Lessons(lessons_file, Tokens(CHECKPOINT), eos=1)
         rng = np.random.default_rng(0)
-        shapes = set()
+        shapes, longest = set(), 0
         for _ in range(200):
             batch = school.draw(rng)
             shapes.add(batch.target.shape)
+            longest = max(longest, batch.prompt.shape[1])
             ends = batch.spoken.sum(axis=1)
             assert batch.prompt[~batch.padding].tolist() == [0] * int((~batch.padding).sum())
             for row, end in zip(batch.target, ends, strict=True):
                 assert (row[end:] == 1).all()
                 assert 106 not in row[: max(end - 2, 0)]
         assert shapes == {(rows, canvas) for sort in SORTS for canvas, rows in sort.rows.items()}
+        assert longest > 2 * 96  # third canvases stand behind two others
 
     def test_that_cannot_be_read_are_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "lessons.jsonl"

@@ -125,6 +125,8 @@ def test_another_model_type_is_refused(tmp_path: Path, value: str | None) -> Non
         ("text_config", "sliding_window", 0),
         ("text_config", "hidden_size", "192"),
         ("text_config", "hidden_size", True),
+        ("text_config", "num_experts", "16"),
+        ("text_config", "num_global_key_value_heads", "2"),
         ("text_config", "rms_norm_eps", 0),
         ("text_config", "pad_token_id", 704),
         ("vision_config", "model_type", "siglip"),
@@ -189,6 +191,14 @@ def test_an_incomplete_or_unknown_packing_is_refused(tmp_path: Path, entry: Any)
     for spelling in ("quantization", "quantization_config"):
         edit_json(directory / "config.json", lambda document, key=spelling: document[key].update(change))
     assert "model.decoder.x" in refused(directory)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+def test_every_width_that_mlx_packs_by_is_read(tmp_path: Path, bits: int) -> None:
+    directory, entry = copy(tmp_path), {"bits": bits, "group_size": 64}
+    edit_json(directory / "config.json", lambda document: document["quantization"].update({"model.decoder.x": entry}))
+    edit_json(directory / "config.json", lambda document: document.pop("quantization_config", None))
+    assert config.read(directory).quantization["model.decoder.x"] == entry
 
 
 def test_two_maps_that_differ_are_refused(tmp_path: Path) -> None:

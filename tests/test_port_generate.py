@@ -174,7 +174,9 @@ def test_no_prompt_and_strange_tokens_are_refused(model, tokens):
     with pytest.raises(OptionError, match="it has no tokens"):
         stream(model, tokens, [])
     with pytest.raises(OptionError, match=r"it holds the token 704\. Expected: tokens from 0 to 703"):
-        stream(model, tokens, [2, 704])
+        stream(model, tokens, [2, 704, 9999])
+    with pytest.raises(OptionError, match=r"it holds the token -1\."):
+        stream(model, tokens, [2, -1])
 
 
 # Text

@@ -170,6 +170,17 @@ def test_a_rotation_without_settings_turns_by_powers_of_ten_thousand() -> None:
     np.testing.assert_allclose(number(found), turned, atol=1e-3)
 
 
+def test_a_proportional_rotation_without_a_fraction_turns_all_of_the_head() -> None:
+    x = mx.array(np.random.default_rng(0).standard_normal((1, 1, 2, 8)).astype(np.float32))
+    found = Rope(8, {"rope_type": "proportional"})(x, 5)
+    np.testing.assert_allclose(number(found), number(Rope(8, {})(x, 5)), atol=1e-5)
+
+
+def test_a_cache_of_fewer_layers_is_refused(model: DiffusionGemma) -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        model.encode(words(1, 4), model.new_cache()[:-1])
+
+
 def test_logits_are_float32_below_the_cap_and_not_flat(model: DiffusionGemma) -> None:
     cache = model.new_cache()
     model.encode(words(1, 30), cache)

@@ -39,6 +39,11 @@ def test_markers_are_one_id_each(tokens: Tokens) -> None:
     assert tokens.encode("".join(markers), special=False) == [added[marker] for marker in markers]
 
 
+def test_special_tokens_are_found_by_the_name_of_their_setting(tokens: Tokens) -> None:
+    assert (tokens.marker("bos_token"), tokens.marker("eos_token")) == (2, 1)
+    assert tokens.marker("sep_token") is None
+
+
 @pytest.mark.parametrize("text", ["The capital of France", " two  spaces,\ttab\n", "naïve café 東京 🙂", "x" * 500])
 def test_text_comes_back(tokens: Tokens, text: str) -> None:
     assert tokens.decode(tokens.encode(text, special=False)) == text

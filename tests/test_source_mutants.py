@@ -9,6 +9,7 @@ import pytest
 import source_mutants
 import source_parity
 import source_units
+from click.testing import CliRunner
 from source_edits import ROOT, Edit, UnfitError
 from source_mutants import COUNT, Row
 
@@ -19,7 +20,7 @@ SCORED = Edit(FILE, 50, "ReplaceComparisonOperator_NotEq_Eq", LINE, LINE.replace
 
 
 def test_the_table_holds_the_whole_sample_and_explains_every_survivor():
-    drawn, rows = source_mutants.load()
+    drawn, rows = source_mutants.load(source_mutants.TABLE)
     assert drawn["seed"] == source_mutants.SEED
     assert len({row.edit for row in rows}) == len(rows) == COUNT
     assert not [row.edit.place for row in rows if not row.killer and not row.why]
@@ -27,7 +28,7 @@ def test_the_table_holds_the_whole_sample_and_explains_every_survivor():
 
 
 def test_every_mutation_of_the_table_is_other_python():
-    for edit in (row.edit for row in source_mutants.load()[1] if source_mutants.fits(row.edit)):
+    for edit in (row.edit for row in source_mutants.load(source_mutants.TABLE)[1] if source_mutants.fits(row.edit)):
         text = (ROOT / edit.file).read_text()
         assert ast.dump(ast.parse(edit.mutated(text))) != ast.dump(ast.parse(text)), edit.place
 
@@ -79,6 +80,27 @@ def test_a_test_that_fails_with_a_mutation_is_its_killer(tmp_path):
     assert copy.failing(SCORED, [test]) == f"tests: {test.removeprefix('tests/')}"
     assert copy.failing(replace(SCORED, after=LINE.replace("pad is None", "None is pad")), [test]) == ""
     assert (copy.folder / FILE).read_text() == TEXT == (ROOT / FILE).read_text()
+
+
+def test_what_was_judged_before_an_interruption_stays_in_the_table(tmp_path, monkeypatch):
+    def kill(edits, *_):
+        yield edits[0], "parity: loss"
+        raise KeyboardInterrupt
+
+    other = Row(replace(SCORED, after=LINE.replace("pad is None", "pad is not None")), why="it may")
+    monkeypatch.setattr(source_mutants, "TABLE", tmp_path / "table.json")
+    monkeypatch.setattr(source_parity, "controls", lambda _: ([], {}))
+    monkeypatch.setattr(source_parity, "kill", kill)
+    source_mutants.save({}, [Row(SCORED), other], source_mutants.TABLE)
+    assert CliRunner().invoke(source_mutants.main, ["--record"]).exit_code == 1
+    assert source_mutants.load(source_mutants.TABLE) == ({}, [Row(SCORED, "parity: loss"), other])
+
+
+def test_a_mutation_that_leaves_python_at_import_is_killed(tmp_path):
+    constant = next(line for line in TEXT.splitlines() if line.startswith("LEAST"))
+    gone = Edit(FILE, 10, "Leaving", constant, "raise SystemExit(2)")
+    killer = source_units.Copy(tmp_path).failing(gone, ["tests/test_metadiffusion_train.py"])
+    assert killer == "tests: Python is left as a test file is imported"
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ from port.diffusion_gemma import train as teaching
 from port.diffusion_gemma import train_tower as tower
 from port.diffusion_gemma.floats import is_vision, unpacked
 from port.diffusion_gemma.model import load
+from port.diffusion_gemma.sight_lessons import Gallery
+from port.diffusion_gemma.tokens import Tokens
 from port.metadiffusion import train as masked
 from port.metadiffusion.checkpoint import load as load_masked
 from port.metadiffusion.convert import convert
@@ -129,6 +131,32 @@ def test_a_tower_learns_from_what_it_is_told_about_pictures(gallery: Path) -> No
         assert np.abs(third - second).max() > 1e-4, name
 
 
+def test_the_share_named_rightly_is_counted(gallery: Path, monkeypatch: Patch) -> None:
+    told: list[tuple[float, float]] = []
+    seen: list[tuple[mx.array, mx.array]] = []
+    entropy = tower.nn.losses.cross_entropy
+    monkeypatch.setattr(
+        tower.nn.losses,
+        "cross_entropy",
+        lambda logits, answers: seen.append((logits, answers)) or entropy(logits, answers),
+    )
+    tower.train_tower(NANO, gallery, 4, 0.3, 0, lambda _step, _loss, right, _arrays: told.append(right))
+    named = [float((np.array(logits).argmax(-1) == np.array(answers)).mean()) for logits, answers in seen]
+    assert told == pytest.approx(named)
+
+
+def test_what_is_marked_as_a_picture_are_the_places_of_its_soft_tokens(tmp_path: Path) -> None:
+    drawn, config = shapes(), load(NANO).config
+    taught = [lesson for lesson in picture_lessons(drawn) if not lesson.held]
+    few = list({lesson.kind: lesson for lesson in taught}.values())
+    for name in {name for lesson in few for name in lesson.pictures}:
+        Image.fromarray(drawn[int(name[:4])].draw()).save(tmp_path / name)
+    (tmp_path / "lessons.jsonl").write_text("".join(json.dumps(vars(lesson)) + "\n" for lesson in few))
+    batch, shown = Gallery(tmp_path, Tokens(NANO), config).draw(np.random.default_rng(0))
+    assert (shown.types == (batch.prompt == config.image_token_id)).all()
+    assert shown.types.any(axis=1).all()
+
+
 def test_a_masked_update_is_adamws(tmp_path: Path, monkeypatch: Patch) -> None:
     convert(llama(tmp_path / "llama"), tmp_path / "model")
     before = dict(tree_flatten(load_masked(tmp_path / "model").parameters()))
@@ -179,3 +207,6 @@ def test_lessons_to_look_at_are_a_folder(school: Path, tmp_path: Path) -> None:
     said = click.testing.CliRunner().invoke(teaching.main, words)
     assert said.exit_code == 2
     assert f"Directory '{school}' is a file" in said.stderr
+    said = click.testing.CliRunner().invoke(teaching.main, [*words[:-1], str(tmp_path / "absent")])
+    assert said.exit_code == 2
+    assert "does not exist" in said.stderr

@@ -68,8 +68,6 @@ def _check_size(source: Path | BinaryIO, where: str) -> None:
 
 def _check_header(opened: Image.Image, where: str) -> None:
     width, height = opened.size
-    if width < 1 or height < 1:
-        raise _refuse(where, f"it is {width} x {height} pixels", "at least one pixel")
     if width * height > PIXELS:
         raise _refuse(where, f"it is {width} x {height} pixels", _limit())
     if getattr(opened, "is_animated", False):
