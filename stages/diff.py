@@ -2,37 +2,36 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from goldens import canary
-from goldens.errors import GoldenError
 from goldens.store import Record
 
 from . import sides as doors
-from .cases import plan
 from .diff_align import align
 from .diff_config import misread
 from .diff_crop import cropped
 from .diff_far import Far, far
 from .diff_fields import otherwise
 from .diff_first import first
+from .diff_kept import kept
 from .diff_near import Near, adopted, nearness
+from .diff_ordinary import Ordinary, untold
 from .diff_settings import equal, outs_of, told_otherwise
 from .diff_sides import First, Sides, Step, steps
-from .dump import wanted
-from .errors import HarnessError, MissingGoldenError, UsageError
-from .frames import watching
+from .errors import HarnessError
+from .frames import Watch, watching
 from .gates import Tensor, judge
 from .judge import _yardstick, said
 from .mend import mended
+from .mend_child import passes
 from .mend_found import Searched
 from .oplog import OpLog, digest, recording
 from .oplog_child import Asked, oracle_log
-from .shelf import Held, Question, Shelf
+from .shelf import Held
 from .spec import Stage, Table
 from .whence import Trail
 
@@ -54,6 +53,7 @@ class Opened:
         searched: What came of a search for an edit that mends it; None: there was none.
         notes: What a reader has to know of how this was come by.
         raised: Whether the port raised instead of giving anything.
+        watch: What the port did in Python meanwhile.
     """
 
     stage: str
@@ -70,15 +70,12 @@ class Opened:
     searched: Searched | None = None
     notes: list[str] = field(default_factory=list)
     raised: bool = False
+    watch: Watch | None = field(default=None, repr=False)
 
     @property
     def diverges(self) -> bool:
         """Whether an output, fed the oracle's inputs, fails its gate (the exact one: in any bit), or it raises."""
         return bool(self.failing) or self.raised
-
-
-class _ReachedError(Exception):
-    """The ordinary run has come by the occurrence; the rest of it is of no interest."""
 
 
 @dataclass
@@ -88,7 +85,6 @@ class Bench:
     Attributes:
         logs: Folder that keeps what the oracle did, for whoever opens the same occurrence many times.
         seconds: How long to search for an edit of the port that mends what fails; 0 for not at all.
-        objected: Whether somebody objects to what is opened: if it is right alone, it is opened after an ordinary run.
     """
 
     table: Table
@@ -96,77 +92,79 @@ class Bench:
     model: Any
     logs: Path | None = None
     seconds: float = 0.0
-    objected: bool = False
 
-    def open(self, stage: Stage, occurrence: str, *, free: bool = True) -> Opened:
+    def open(self, stage: Stage, occurrence: str, *, free: bool | None = True) -> Opened:
         """Compare the occurrence operation by operation.
+
+        Args:
+            stage: The stage.
+            occurrence: One that the golden holds.
+            free: Whether the port's ordinary run is looked at too: how it comes by there, and, where the stage alone
+                passes, what fails there; None: only where the stage alone passes.
 
         Raises:
             HarnessError: the port's cut raises.
         """
+        record = self.held.golden.read(stage.name, occurrence)
+        found = self._opened(stage, occurrence, record)
+        if found.first is None or not found.first.sure:
+            self._untold(found, stage)
+        if self.seconds and found.failing:
+            self._mend(found, "forced")
+        if free or (free is None and not found.diverges):
+            found = self._free(found, stage, record)
+        return found
+
+    def _opened(self, stage: Stage, occurrence: str, record: Record, used: Any = None) -> Opened:
+        """The stage alone, on a model that is loaded for it or that was used before."""
         held = self.held
-        record = held.golden.read(stage.name, occurrence)
         found = Opened(stage.name, occurrence, held.name, held.tier)
         cuts = doors.cuts("port", self.table.model)
-        ours, outs = self._watched(found, stage, record)
-        plain = {} if found.raised else doors.call(cuts, self.model, stage, occurrence, record.ins)
-        self._held_to(found, stage, record, plain)
-        alone = found.diverges
-        if self.objected and not alone:
-            used = self._used(found)
-            plain = doors.call(cuts, used, stage, occurrence, record.ins)
-            self._held_to(found, stage, record, plain)
-            if found.diverges:
-                found.notes.append("alone it is right, after the port's ordinary run it is not: something is kept")
-                ours, outs = self._watched(found, stage, record, used)
+        plain: Trace = {}
+        outs: Trace = {}
+        with watching("port/") as watch, recording(watch) as ours:
+            try:
+                # Loaded anew: what it makes of the checkpoint is part of what may be wrong.
+                model = used or cuts.load(held.checkpoint, held.compute)
+                ours.start = len(ours.ops)
+                outs = doors.call(cuts, model, stage, occurrence, record.ins)
+            except Exception as error:  # noqa: BLE001 -- whatever the port raises is said of the port
+                found.notes.append(f"the port raises {said(error)}")
+                found.raised = True
+                ours.start = ours.start or len(ours.ops)
+        found.watch = ours.watch
+        if not found.raised:
+            plain = outs if used else doors.call(cuts, self.model, stage, occurrence, record.ins)
+        found.outs = _distances(record.outs, plain)
+        found.failing = self._failing(stage, record, plain)
+        found.margins = dict(_margins(stage, record, plain))
         if not found.raised and any(
             plain[name].tobytes() != outs[name].tobytes() for name in plain.keys() & outs.keys()
         ):
             found.notes.append("watched, the port gives other bits than plain: its compiled functions round otherwise")
         self._beside(found, ours, record, outs)
-        # An edit is tried on a port that is loaded anew, which is right alone where something is kept.
-        if self.seconds and found.failing and alone:
-            found.searched = mended(self.table, held, stage.name, occurrence, found.first, ours.watch, self.seconds)
-            found.first = found.searched.believed(found.first)
-        if free:
-            self._free(found, stage, record)
         return found
 
-    def _watched(self, found: Opened, stage: Stage, record: Record, used: Any = None) -> tuple[OpLog, Trace]:
-        """The port's operations and outputs; of a model that is loaded anew, unless one is given."""
-        cuts = doors.cuts("port", self.table.model)
-        outs: Trace = {}
-        with watching("port/") as watch, recording(watch) as ours:
-            try:
-                # Loaded anew: what it makes of the checkpoint is part of what may be wrong.
-                model = used or cuts.load(self.held.checkpoint, self.held.compute)
-                ours.start = len(ours.ops)
-                outs = doors.call(cuts, model, stage, found.occurrence, record.ins)
-            except Exception as error:  # noqa: BLE001 -- whatever the port raises is said of the port
-                found.notes.append(f"the port raises {said(error)}")
-                found.raised = True
-                ours.start = ours.start or len(ours.ops)
-        return ours, outs
+    def _failing(self, stage: Stage, record: Record, outs: Mapping[str, Any]) -> list[str]:
+        names = sorted(record.outs.keys() | outs.keys())
+        return [name for name in names if not passes(stage, name, self.held.tier, record, outs)]
 
-    def _used(self, found: Opened) -> Any:
-        """A model that has made the port's ordinary run, as the judge's has before it is fed anything."""
-        model = doors.cuts("port", self.table.model).load(self.held.checkpoint, self.held.compute)
-        config = json.loads((self.held.checkpoint / "config.json").read_text())
-        try:
-            doors.taps("port", self.table.model).run(model, plan(self.held.case, config), lambda *_: None)
-        except Exception as error:  # noqa: BLE001 -- whatever the port raises is said of the port
-            found.notes.append(f"the port's ordinary run raises {said(error)}")
-        return model
+    def _mend(self, found: Opened, mode: str) -> None:
+        asked = (self.table, self.held, found.stage, found.occurrence, found.first, found.watch, self.seconds)
+        found.searched = mended(*asked, mode=mode)
+        found.first = found.searched.believed(found.first)
 
-    def _held_to(self, found: Opened, stage: Stage, record: Record, plain: Trace) -> None:
-        """Say how far the port's outputs are from the golden's, and which of them fail."""
-        found.outs = _distances(record.outs, plain)
-        found.failing = [
-            name
-            for name in sorted(record.outs.keys() | plain.keys())
-            if not _passes(stage, name, self.held.tier, record, plain)
-        ]
-        found.margins = dict(_margins(stage, record, plain))
+    def _untold(self, found: Opened, stage: Stage) -> None:
+        """Where steps that were told hide what a loop does by itself, open the same without their being told."""
+        twin = untold(found.occurrence)
+        if not found.failing or twin not in self.held.golden.occurrences(stage.name):
+            return
+        other = self._opened(stage, twin, self.held.golden.read(stage.name, twin))
+        if other.failing and other.first is not None and other.first.sure:
+            found.notes.append(
+                f"each step is told here; where none is, in {twin}, the port leaves the oracle by itself"
+            )
+            found.first = replace(other.first, step=-1, why=f"in {twin}: {other.first.why}")
 
     def _beside(self, found: Opened, ours: OpLog, record: Record, outs: Trace) -> None:
         asked = Asked(
@@ -224,25 +222,36 @@ class Bench:
 
         return None if ours.watch is None else misread(Trail(ours.watch), config, mends)
 
-    def _free(self, found: Opened, stage: Stage, record: Record) -> None:
-        config = json.loads((self.held.checkpoint / "config.json").read_text())
-        crossed: list[tuple[Trace, Trace]] = []
-
-        def emit(name: str, occurrence: str, ins: Mapping[str, Any], outs: Mapping[str, Any]) -> None:
-            if (name, occurrence) == (stage.name, found.occurrence):
-                crossed.append((dict(ins), dict(outs)))
-                raise _ReachedError
-
+    def _free(self, found: Opened, stage: Stage, record: Record) -> Opened:
+        """How the port's ordinary run comes by; where the stage alone passes and that does not, what fails in it."""
+        run = Ordinary(self.table, self.held, stage.name, found.occurrence)
         try:
-            doors.taps("port", self.table.model).run(self.model, plan(self.held.case, config), emit)
-        except _ReachedError:
-            found.arrived, found.left = (
-                _distances(a, b) for a, b in zip((record.ins, record.outs), crossed[0], strict=True)
-            )
+            crossed = run.crossed(self.model)
         except Exception as error:  # noqa: BLE001 -- whatever the port raises is said of the port
             found.notes.append(f"the port's ordinary run stopped before this: {said(error)}")
-        else:
+            return found
+        if crossed is None:
             found.notes.append("the port's ordinary run never comes by here")
+            return found
+        found.arrived, found.left = (_distances(a, b) for a, b in zip((record.ins, record.outs), crossed, strict=True))
+        if found.diverges:
+            return found
+        used = self._opened(stage, found.occurrence, record, run.used())
+        if used.diverges:
+            used.notes.insert(
+                0, "alone it passes, and no more once the ordinary run has been: the model keeps something"
+            )
+            if found.watch is not None and used.watch is not None:
+                used.first = kept(used.watch, found.watch, run.alone(record)) or used.first
+            return replace(used, arrived=found.arrived, left=found.left)
+        inherited = self.held.tier == "exact" and any(one is None or not one.equal for one in found.arrived.values())
+        if not inherited and (failing := self._failing(stage, record, crossed[1])):
+            found.notes.append("alone it passes: what is wrong is how the port's ordinary run asks for it")
+            found.failing = failing
+            found.first, found.watch = run.asked_otherwise(record)
+            if self.seconds:
+                self._mend(found, "free")
+        return found
 
 
 def _distances(golden: Mapping[str, Any], port: Mapping[str, Any]) -> dict[str, Far | None]:
@@ -253,13 +262,6 @@ def _distances(golden: Mapping[str, Any], port: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def _passes(stage: Stage, name: str, tier: str, record: Record, port: Trace) -> bool:
-    out = stage.out(name)
-    if out is None or name not in record.outs or name not in port:
-        return False
-    return judge(out.gate(tier), record.outs[name], port[name], _yardstick(record, name, "forced"))[0]
-
-
 def _margins(stage: Stage, record: Record, port: Trace) -> Iterator[tuple[str, tuple[str, float, float]]]:
     for name, oracle in record.outs.items():
         out = stage.out(name)
@@ -268,38 +270,3 @@ def _margins(stage: Stage, record: Record, port: Trace) -> Iterator[tuple[str, t
         measured = judge(out.portable, oracle, port[name], _yardstick(record, name, "forced"))[1]
         if measured.value is not None:
             yield name, (out.portable.name, measured.value, out.portable.bound)
-
-
-def chosen(table: Table, question: Question, stage: str, words: tuple[str, ...], load: Any) -> tuple[Held, str]:
-    """The golden and the occurrence that the words of a command mean: the first that has all of them.
-
-    `5` means `layer=5` of a stage that has layers; else a word is a segment, or several: `canvas=0/step=31`.
-
-    Raises:
-        UsageError: no golden at hand holds such an occurrence.
-    """
-    if stage not in (names := [one.name for one in table.stages]):
-        raise UsageError(f"no stage of {table.model} is called {stage!r}; there are: {', '.join(names)}")
-    shelf = Shelf(table, question, canary.canary(), load)
-    seen: list[str] = []
-    stale: list[str] = []
-    for case, compute in wanted(table, question.cases, question.computes):
-        try:
-            held = shelf.take(case, compute)
-        except (GoldenError, MissingGoldenError) as error:
-            stale.append(str(error))
-            continue
-        for occurrence in held.golden.occurrences(stage):
-            if has(occurrence, words):
-                return held, occurrence
-            seen.append(f"{occurrence} ({held.name})")
-    asked = f"{stage}[{' '.join(words)}]"
-    if seen:
-        raise UsageError(f"no golden at hand holds {asked}; of {stage} there are: {', '.join(seen[:12])}")
-    raise UsageError(f"no golden at hand holds {asked}" + (f": {stale[0]}" if stale else ""))
-
-
-def has(occurrence: str, words: tuple[str, ...]) -> bool:
-    """Whether an occurrence is one that the words mean."""
-    segments = occurrence.split("/")
-    return all((f"layer={part}" if part.isdigit() else part) in segments for word in words for part in word.split("/"))

@@ -35,27 +35,32 @@ def align(port: list[Op], oracle: list[Op], start: int = 0) -> list[Pair]:
 def _moved(port: list[Op], oracle: list[Op], pairs: list[Pair]) -> list[Pair]:
     """What was left over because it stands in another order: paired by value, by an operand in common, or by form."""
     ours = [i for i, j in pairs if i is not None and j is None]
-    theirs = [j for i, j in pairs if j is not None and i is None]
+    left = dict.fromkeys(j for i, j in pairs if j is not None and i is None)
     found: dict[int, int] = {}
-    for like in (_same, _fed, _formed):
+    for key, fed in ((_value, False), (_form, True), (_form, False)):
+        alike: dict[Hashable, list[int]] = {}
+        for j in left:
+            alike.setdefault(key(oracle[j]), []).append(j)
         for i in ours:
-            if i not in found and (j := next((j for j in theirs if like(port[i], oracle[j])), None)) is not None:
-                found[i] = j
-                theirs.remove(j)
+            some = (j for j in alike.get(key(port[i]), ()) if j in left) if i not in found else iter(())
+            mate = next((j for j in some if not fed or _fed(port[i], oracle[j])), None)
+            if mate is not None:
+                found[i] = mate
+                del left[mate]
     taken = set(found.values())
     return [(i, j if i is None else found.get(i, j)) for i, j in pairs if i is not None or j not in taken]
 
 
-def _same(a: Op, b: Op) -> bool:
-    return (a.name, a.digest) == (b.name, b.digest)
+def _value(op: Op) -> Hashable:
+    return op.name, op.digest
+
+
+def _form(op: Op) -> Hashable:
+    return op.name, op.out.shape, op.out.dtype
 
 
 def _fed(a: Op, b: Op) -> bool:
-    return _formed(a, b) and bool({one.digest for one in a.operands} & {one.digest for one in b.operands})
-
-
-def _formed(a: Op, b: Op) -> bool:
-    return (a.name, a.out.shape, a.out.dtype) == (b.name, b.out.shape, b.out.dtype)
+    return bool({one.digest for one in a.operands} & {one.digest for one in b.operands})
 
 
 def _keys(ops: list[Op]) -> list[tuple[str, str]]:

@@ -14,8 +14,9 @@ from . import casefile, diff_planted, diff_show, sides
 from . import diff_bisect as halving
 from . import diff_shrink as shrinking
 from .asked import per_model
-from .diff import Bench, Opened, chosen, has
+from .diff import Bench, Opened
 from .diff_load import refused
+from .diff_meant import chosen, has
 from .errors import UsageError
 from .mend import SECONDS
 from .places import CACHE, MODELS
@@ -93,9 +94,7 @@ def diff(
         elif shrink:
             document, shown, failed = _shrunk(table, held, stage, load, out)
         else:
-            bench = Bench(
-                table, held, load(held.checkpoint, held.compute), seconds=seconds, objected=planted is not None
-            )
+            bench = Bench(table, held, load(held.checkpoint, held.compute), seconds=seconds)
             document, shown, failed = _told(bench.open(table[stage], occurrence, free=not forced))
     for text in [json.dumps({"schema": 1, **document})] if as_json else shown:
         click.echo(text)

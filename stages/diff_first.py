@@ -3,6 +3,8 @@
 from collections.abc import Callable
 
 from .diff_blame import at_hand, caller, early_at, gave_at, handed_at, seeded_at, told_at, unmasked_at, withheld_at
+from .diff_dropped import dropped
+from .diff_early import unfinished
 from .diff_given import decided_before, given_out, never_read
 from .diff_gradients import cut_at
 from .diff_helpers import helped, inherits, once_too_often, settled
@@ -11,7 +13,9 @@ from .diff_members import misjudged
 from .diff_order import Gap
 from .diff_parameters import name_of
 from .diff_picked import picked
+from .diff_rounds import round_more
 from .diff_sides import DRAWN, First, Sides, function_of, hard_to_meet, last_of, named_line, number_of
+from .diff_stale import stale
 from .diff_unfit import unfit_at
 from .diff_window import alone, decided, parted, stopped_at, undone
 from .diff_words import worded
@@ -31,14 +35,15 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool 
     """
     # Two frameworks do the same in other operations: what only one of them does says little.
     gap = None if sides.loosely else parted(sides, outs)
+    if not sides.loosely and (found := stale(sides, gap.port[0] if gap and gap.port else None)) is not None:
+        return found
     if (gap is None or not gap.port or gap.idle) and (sites := stopped_at(sides, raised=raised)):
         return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, "the port raises here", sites)
     if gap is None and raised and (sites := unfit_at(sides)):
         why = "the framework refuses what is put together, of right arrays: one should not be there"
         return First(number_of(sides, len(sides.port.ops) - 1), sites[0], sites, why, sites)
-    if not sides.loosely and (found := misjudged(sides, gap)) is not None:
-        return found
-    if gap is not None and (found := _parting(sides, gap)) is not None:
+    found = None if sides.loosely else misjudged(sides, gap)
+    if found is not None or (gap is not None and (found := _parting(sides, gap)) is not None):
         return found
     if gap is None and not sides.loosely and (found := worded(sides, outs)) is not None:
         return found
@@ -47,6 +52,9 @@ def first(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]], *, raised: bool 
 
 def _parting(sides: Sides, gap: Gap) -> First | None:
     """Why two runs part: what Python decided there, what it left undone, or what it computed."""
+    found = round_more(sides, gap) if gap.port else unfinished(sides, gap.before, gap.oracle[0])
+    if found is not None:
+        return found
     if alone(sides, gap) and (found := decided(sides, gap)) is not None:
         return found
     if (found := undone(sides, gap)) is not None:
@@ -124,6 +132,7 @@ def _backwards(sides: Sides, outs: dict[str, tuple[Tensor, Tensor]]) -> First | 
         lambda: None if roots else cut_at(sides, outs),
         lambda: _explained(sides, min(strong)) if strong else None,
         lambda: _stopped_at(sides, outs, ends),
+        lambda: dropped(sides, outs),
         lambda: given_out(sides, outs),
         lambda: _loaded(sides, lost),
         lambda: _explained(sides, min(lost)) if lost else _left_out(sides),
@@ -191,7 +200,8 @@ def _left_out(sides: Sides) -> First | None:
         if j not in paired and fed:
             last = sides.port.ops[max(fed)]
             why = f"after this the oracle goes on with {op.name} ({named_line(op)}), which the port has not"
-            return First(number_of(sides, max(fed)), last.sites[-1] if last.sites else None, last.sites, why)
+            at = last.sites[-1] if last.sites else None
+            return First(number_of(sides, max(fed)), at, last.sites, why, sure=False)
     return None
 
 

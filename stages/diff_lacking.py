@@ -1,6 +1,7 @@
 """Where an operation belongs that the oracle has and the port has not, between two that both have."""
 
 from .diff_decided import left_undone, stack
+from .diff_early import left_early
 from .diff_sides import Sides, last_of, trail_of
 from .gates import FLOATS
 from .oplog import Op, Operand
@@ -31,6 +32,8 @@ def lacking_at(sides: Sides, i: int, mine: Operand, like: Operand) -> Site | Non
         idle = left_undone(sides, trail, sides.port.ops[mine.op], op)
         if idle is not None and not idle.door:
             return idle.site
+        if (gave := left_early(sides, mine, op, lacking)) is not None:
+            return gave
     same = [at for name, found, at in sides.port.forms if (name, found) == (lacking.name, mine.digest)]
     if same:
         return same[-1]

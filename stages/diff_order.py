@@ -89,8 +89,16 @@ class Order:
 
         lasting = _lasting(ops, good, self._read)
         lasting = [j for j in lasting if not (ops[j].sites and ops[j].sites[-1].file.endswith(DOORS))]
-        fed = [j for j in lasting if any(map(known, ops[j].operands))]
+        fed = self._ready([j for j in lasting if any(map(known, ops[j].operands))])
         return fed or [j for j in lasting if ops[j].out.size > 1 and any(one.op >= 0 for one in ops[j].operands)]
+
+    def _ready(self, lasting: list[int]) -> list[int]:
+        """Without what is made of weights alone, long before anything takes it: when that is made says nothing."""
+        ops, used = self.sides.oracle.ops, dict[int, int]()
+        for j, op in enumerate(ops):
+            for one in op.operands:
+                used.setdefault(one.op, j)
+        return [j for j in lasting if used.get(j, j) - j <= SOON or any(one.op >= 0 for one in ops[j].operands)]
 
     def gap(self, *, strictly: bool = True) -> Gap | None:
         """The first gap in which one side has something that the other has not; None where there is none."""

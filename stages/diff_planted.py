@@ -139,8 +139,8 @@ def mark(
     held = Shelf(table, question, here, load).take(next(case for case in table.cases if case.name == name), compute)
     if not at.occurrence and (opened := refused(table, held, at.stage, search)) is not None:
         return at, opened
-    bench = Bench(table, held, load(held.checkpoint, compute), logs, search, objected=True)
-    return at, bench.open(table[at.stage], at.occurrence, free=False)
+    bench = Bench(table, held, load(held.checkpoint, compute), logs, search)
+    return at, bench.open(table[at.stage], at.occurrence, free=None)
 
 
 def planted(name: str, model: str | None, *, look: bool) -> tuple[str, At | None]:

@@ -72,6 +72,7 @@ class First:
         path: The port's lines that lead to the operation, outermost first.
         why: One sentence.
         suspects: Other lines that may be it, the likeliest first.
+        sure: Whether an operation of the port's is otherwise; else only what the oracle does more is known.
     """
 
     step: int
@@ -79,6 +80,7 @@ class First:
     path: tuple[Site, ...]
     why: str
     suspects: tuple[Site, ...] = ()
+    sure: bool = True
 
 
 @dataclass

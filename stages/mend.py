@@ -192,13 +192,14 @@ class Search:
 
 
 def mended(
-    table: Table, held: Held, stage: str, occurrence: str, marked: First | None, watch: Watch | None, seconds: float
-) -> Searched:
-    """Search for an edit that mends a failing occurrence."""
+    table: Table, held: Held, stage: str, occurrence: str, marked: First | None, watch: Watch | None, seconds: float,
+    mode: str = "forced",
+) -> Searched:  # fmt: skip
+    """Search for an edit that mends a failing occurrence: fed the oracle's inputs, or as the ordinary run has it."""
     at = marked.at if marked else None
     search = Search(
         table, held, stage, occurrence, dict(planted.TEXTS), seen(watch), at,
         preferred=[(one.file, one.line) for one in (marked.suspects if marked else ())],
-        seconds=seconds, given=given(watch),
+        seconds=seconds, mode=mode, given=given(watch),
     )  # fmt: skip
     return search.run()

@@ -244,6 +244,16 @@ def governing(at: Spot) -> Spot | None:
 
 
 @cache
+def leaving(code: CodeType) -> frozenset[int]:
+    """Lines that decide whether a function, or a loop, is left, but for those that a loop begins with."""
+    listed = dis.get_instructions(code)
+    loops = {
+        one.positions and one.positions.lineno for one in listed if "FOR_ITER" in one.opname or "BACKWARD" in one.opname
+    }
+    return frozenset(line for line, _, _, leaves in _branches(code) if leaves) - loops
+
+
+@cache
 def calling(code: CodeType) -> frozenset[int]:
     """Lines that call something."""
     return frozenset(

@@ -21,8 +21,9 @@ from port.diffusion_gemma import cuts
 from stages import diff, oplog, oplog_child
 from stages.asked import table_of
 from stages.cli import main
-from stages.diff import Bench, Opened, chosen
+from stages.diff import Bench, Opened
 from stages.diff_far import far
+from stages.diff_meant import chosen
 from stages.places import ROOT
 from stages.shelf import Question
 

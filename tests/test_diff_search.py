@@ -21,7 +21,7 @@ from stages import diff_shrink as shrinking
 from stages.asked import table_of
 from stages.cases import plan
 from stages.cli import main
-from stages.diff import chosen
+from stages.diff_meant import chosen
 from stages.errors import UsageError
 from stages.places import ROOT, checkpoint_path
 from stages.shelf import Question

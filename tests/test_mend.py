@@ -111,6 +111,21 @@ def test_the_line_of_a_bug_is_found_by_mending_it(held):
     assert "`if False:` -> `if last:` mends it" in found.told()
 
 
+def test_what_only_the_ordinary_run_does_wrong_is_mended_in_that_run():
+    file, right, wrong = "port/diffusion_gemma/canvas.py", "    if not whole:\n", "    if whole:\n"
+    text = (ROOT / file).read_text()
+    assert text.count(right) == 1
+    line = text[: text.index(right)].count("\n") + 1
+    shelf = Shelf(TABLE, Question(), canary.canary(), sides.cuts("port", MODEL).load)
+    coarse = shelf.take(next(case for case in TABLE.cases if case.name == "coarse"), "bfloat16")
+    asked = TABLE, coarse, "stopping", "run=1/canvas=0/step=2", {file: text.replace(right, wrong)}, {}
+    alone = Search(*asked, Site(file, line, "advance"), seconds=1.0).run()
+    assert not alone.tried, alone
+    found = Search(*asked, Site(file, line, "advance"), seconds=8.0, mode="free").run()
+    assert found.mends, found
+    assert found.mends[0].at.line == line
+
+
 def test_where_the_port_is_right_nothing_is_tried(held):
     search = Search(TABLE, held, "renoise", held.golden.occurrences("renoise")[0], {}, {}, None, seconds=5.0)
     found = search.run()
