@@ -57,13 +57,17 @@ def told_at(sides: Sides, i: int, told: set[str], asked: set[str] | None = None)
 
 
 def _used_rightly(sides: Sides, trail: Trail, op: Op, value: Any) -> bool:
-    """Whether a number is told by the same name to another operation of the same call, which gives the oracle's."""
+    """Whether a number is told by the same name to another operation of the same call, and to its pair, rightly."""
     if isinstance(value, (bool, str)) or op.frame is None:
         return False
     names = _named(trail, op, value)
     others = (n for n, one in enumerate(sides.port.ops) if one.frame is op.frame and one is not op)
     return bool(names) and any(
-        value in sides.port.ops[n].told and names & _named(trail, sides.port.ops[n], value) and sides.good(n)
+        value in sides.port.ops[n].told
+        and names & _named(trail, sides.port.ops[n], value)
+        and n in sides.mates
+        and repr(value) in re.findall(NUMBER, sides.oracle.ops[sides.mates[n]].fixed)
+        and sides.good(n)
         for n in others
     )
 

@@ -22,7 +22,7 @@ def stranger(sides: Sides, gap: Gap) -> int | None:
     The indices of one choice may be made in several ways; what is done to the values themselves may not.
     """
     ops, theirs = sides.port.ops, {sides.oracle.ops[j].name for j in meanwhile(sides, gap)}
-    if not theirs or ops[gap.port[0]].out.dtype in FLOATS:
+    if not theirs or ops[gap.port[0]].out.dtype in FLOATS or _given_otherwise(sides, gap):
         return None
     return next(
         (
@@ -35,6 +35,14 @@ def stranger(sides: Sides, gap: Gap) -> int | None:
         ),
         None,
     )
+
+
+def _given_otherwise(sides: Sides, gap: Gap) -> bool:
+    """Whether a gap begins with the same operation on both sides, that is fed alike but for something."""
+    i = gap.port[0]
+    op, mate = sides.port.ops[i], sides.oracle.ops[sides.mates[i]] if sides.mates.get(i) in gap.oracle else None
+    alike = {one.digest for one in op.operands} & {one.digest for one in mate.operands} if mate is not None else set()
+    return mate is not None and mate.name == op.name and bool(alike)
 
 
 def _floats(sides: Sides, op: Op) -> bool:
