@@ -120,9 +120,9 @@ class Order:
         return op.out.size > 1 and op.out.dtype not in FLOATS
 
 
-def _tells(made: Op, of_it: Op) -> bool:
-    """Whether what was made of something says that it was right: rows of numbers that sort alike need not be alike."""
-    return hard_to_meet(of_it.out) and (of_it.out.dtype in FLOATS or made.out.dtype not in FLOATS)
+def _of_its_kind(made: Op, of_it: Op) -> bool:
+    """Whether what was made of something could say that it was right: rows that sort alike need not be alike."""
+    return of_it.out.dtype in FLOATS or made.out.dtype not in FLOATS
 
 
 def _some(op: Op) -> bool:
@@ -137,11 +137,15 @@ def _lasting(ops: list[Op], good: Callable[[int], bool], read: Callable[[Op], bo
                 taken.setdefault(one.op, []).append(i)
     lasting: set[int] = set()
     away: dict[int, int] = {}
+    telling: set[int] = set()  # what is alike, and not by chance: it is long, or something long was made of it
     for i in range(len(ops) - 1, -1, -1):
-        if good(i):
-            continue
         uses = taken.get(i, [])
-        left = [one for one in uses if not good(one) or _tells(ops[i], ops[one])]
+        told = [one for one in uses if one in telling and _of_its_kind(ops[i], ops[one])]
+        if good(i):
+            if told or hard_to_meet(ops[i].out):
+                telling.add(i)
+            continue
+        left = [one for one in uses if not good(one) or one in told]
         away[i] = 1 + (0 if left and good(left[0]) else away.get(left[0], SOON) if left else SOON)
         if any(one in lasting for one in left) or (uses and not left) or (not uses and read(ops[i])):
             lasting.add(i)
