@@ -14,6 +14,7 @@ from .whence import DOORS
 # What writes to a part of an array: what is wrong in it later says nothing of how it was before.
 BUFFERS = frozenset({"setitem", "slice_update", "put_along_axis"})
 
+FAR = 3  # operations that something short is followed through, to something long
 SOON = 12  # operations after which something that was unlike is alike again, if it ever is
 
 
@@ -128,11 +129,6 @@ class Order:
         return op.out.size > 1 and op.out.dtype not in FLOATS
 
 
-def _tells(made: Op, of_it: Op) -> bool:
-    """Whether what was made of something says that it was right: rows of numbers that sort alike need not be alike."""
-    return hard_to_meet(of_it.out) and (of_it.out.dtype in FLOATS or made.out.dtype not in FLOATS)
-
-
 def _some(op: Op) -> bool:
     return op.out.size > 1
 
@@ -143,13 +139,25 @@ def _lasting(ops: list[Op], good: Callable[[int], bool], read: Callable[[Op], bo
         for place, one in enumerate(op.operands):
             if place or op.name not in BUFFERS:
                 taken.setdefault(one.op, []).append(i)
+
+    def tells(made: int, of_it: int, far: int = FAR) -> bool:
+        """Whether what was made of something is alike, and not by chance: it is long, or something long is made of it.
+
+        Rows of numbers that sort alike need not be alike.
+        """
+        if not good(of_it) or (ops[of_it].out.dtype not in FLOATS and ops[made].out.dtype in FLOATS):
+            return False
+        return hard_to_meet(ops[of_it].out) or (
+            far > 0 and any(tells(of_it, one, far - 1) for one in taken.get(of_it, ()))
+        )
+
     lasting: set[int] = set()
     away: dict[int, int] = {}
     for i in range(len(ops) - 1, -1, -1):
         if good(i):
             continue
         uses = taken.get(i, [])
-        left = [one for one in uses if not good(one) or _tells(ops[i], ops[one])]
+        left = [one for one in uses if not good(one) or tells(i, one)]
         away[i] = 1 + (0 if left and good(left[0]) else away.get(left[0], SOON) if left else SOON)
         if any(one in lasting for one in left) or (uses and not left) or (not uses and read(ops[i])):
             lasting.add(i)
