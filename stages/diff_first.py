@@ -55,9 +55,9 @@ def _parting(sides: Sides, gap: Gap) -> First | None:
     found = round_more(sides, gap) if gap.port else unfinished(sides, gap.before, gap.oracle[0])
     if found is not None:
         return found
-    if alone(sides, gap) and (found := decided(sides, gap)) is not None:
-        return found
     if (found := undone(sides, gap)) is not None:
+        return found
+    if alone(sides, gap) and (found := decided(sides, gap)) is not None:
         return found
     return _left(sides, gap) if gap.port else None
 

@@ -17,13 +17,14 @@ def meanwhile(sides: Sides, gap: Gap) -> range:
 
 
 def stranger(sides: Sides, gap: Gap) -> int | None:
-    """Of a gap that begins with whole numbers or flags: arithmetic on floats that the oracle has not.
+    """Of a gap that begins with whole numbers or flags: arithmetic on floats with a number that the oracle has not.
 
     The indices of one choice may be made in several ways; what is done to the values themselves may not.
     """
     ops, theirs = sides.port.ops, {sides.oracle.ops[j].name for j in meanwhile(sides, gap)}
     if not theirs or ops[gap.port[0]].out.dtype in FLOATS or _given_otherwise(sides, gap):
         return None
+    told = {one for j in meanwhile(sides, gap) for one in sides.oracle.ops[j].fixed.split(", ")}
     return next(
         (
             i
@@ -31,6 +32,7 @@ def stranger(sides: Sides, gap: Gap) -> int | None:
             if ops[i].out.dtype in FLOATS
             and _floats(sides, ops[i])
             and i not in sides.mates
+            and any(isinstance(one, float) and repr(one) not in told for one in ops[i].told)
             and ops[i].name not in FORMS | theirs
         ),
         None,

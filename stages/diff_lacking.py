@@ -8,6 +8,7 @@ from .oplog import Op, Operand
 from .opsites import Site
 from .whence import DOORS, site
 
+SPREAD = "broadcast_to"  # other operations do it unasked: it lacks nowhere
 FAR = 8  # operations of the oracle's that may lack one after the other
 
 
@@ -48,7 +49,13 @@ def _beside(sides: Sides, i: int, lacking: Op, mine: Operand) -> Site | None:
     """
     j, mate = sides.mates.get(i), sides.mates.get(mine.op, last_of(sides.oracle.ops, mine.digest))
     others = [sides.value(one) for one in lacking.operands if one.digest != mine.digest]
-    if mine.op < 0 or j is None or mate is None or any(one is None or one.dtype not in FLOATS for one in others):
+    if (
+        lacking.name == SPREAD
+        or mine.op < 0
+        or j is None
+        or mate is None
+        or any(one is None or one.dtype not in FLOATS for one in others)
+    ):
         return None
     made, used = sides.port.ops[mine.op], sides.port.ops[i]
     near = _shared(lacking, sides.oracle.ops[j]) - _shared(lacking, sides.oracle.ops[mate])

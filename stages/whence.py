@@ -136,7 +136,9 @@ class Trail:
                 return self.given_back((frame, line, until), wrong)
             if write.line != PARAMETER and not frame.code.co_name.startswith("<"):
                 stays = (
-                    meant > write.number and self._elsewhere(frame, name, line) and not self._alias(frame, write, wrong)
+                    meant >= write.number
+                    and self._elsewhere(frame, name, line)
+                    and not self._alias(frame, write, wrong)
                 )
                 return (frame, line, until) if stays else self.given_back((frame, write.line, until), wrong)
             # Of two that a caller gave, it is the caller who exchanged them, unless this one is used rightly as well.
