@@ -15,7 +15,7 @@ import numpy as np
 from .branches import decided
 from .diff_blame import NUMBER
 from .diff_calls import Given, around, called_with, function_of, given, helper, of_its_caller, value_of
-from .diff_options import chosen_as
+from .diff_options import chosen_as, renumbered
 from .diff_sides import First, Sides, hard_to_meet, last_of, number_of, trail_of
 from .diff_twins import confirmed, wrong_inside
 from .frames import Frame
@@ -133,6 +133,7 @@ class _Change:
     said: str
     name: str = ""
     value: Tensor | None = None
+    number: float | None = None
     both: tuple[str, ...] = ()
 
 
@@ -168,7 +169,9 @@ def _chose(sides: Sides, trail: Trail, asked: Place, args: Given, change: _Chang
     if not change.name:
         return site(asked)
     if isinstance(args[change.name], float):
-        return chosen_as(trail, asked, args[change.name], change.name)
+        computed = trail.way(*asked, trail.key(args[change.name]) or "")[-1]
+        counted = renumbered(sides.oracle.fractions, trail, computed, {repr(change.number)})
+        return counted or chosen_as(trail, asked, args[change.name], change.name)
     if args[change.name] is None:
         way = [place for place in trail.way(*asked, NOTHING) if not place[0].file.endswith(DOORS)]
         return decided(way[-1]) if way else None
@@ -204,7 +207,7 @@ def _changes(
             yield _Change(f"once {one} and {other} are exchanged", both=(one, other)), exchanged
     for mine, theirs in told:
         for one in (name for name, held in args.items() if isinstance(held, float) and held == mine):
-            yield _Change(f"with {one}={theirs}", one), {**args, one: theirs}
+            yield _Change(f"with {one}={theirs}", one, number=theirs), {**args, one: theirs}
     for one, held in callers.items():
         yield _Change(f"with its caller's {one}"), {**args, one: held}
     for one in arrays:
