@@ -22,7 +22,7 @@ from reports.verdict import Status, exit_code
 
 from . import casefile, mutate_cli, told, view
 from .asked import per_model, table_of
-from .diff_cli import diff
+from .diff.cli import diff
 from .errors import HarnessError, UsageError
 from .places import CACHE, COMMITTED, LOCAL, MODELS, PAGES, golden_path
 from .progress import progress

@@ -18,18 +18,20 @@ PORT = ROOT / "port"
 BUILT = "#construction"
 CONSTRUCTORS = {"__init__", "__post_init__", "__new__"}
 PRODUCT = ("model", "generate")  # what a user of a port calls
-OPENING = {f"diff_{part}" for part in ("align", "bisect", "cli", "far", "first", "record", "show", "shrink")}
-OPENING |= {"diff_choice", "diff_decided", "diff_order", "diff_window", "slices"}
-OPENING |= {"diff", "oplog", "oplog_child", "loose"}
-MENDING = {f"edit_{part}" for part in ("kinds", "parts", "scope", "statements", "tables", "text")}
-MENDING |= {"edited", "edits", "mend", "mend_child", "mend_found", "mend_queue", "mend_runner"}
 PLANTING = {"forked", "mutate", "mutate_cli", "planted", "ratchet"}
-SHOWING = (
-    {"asked", "cli", "view", "dump", "errors", "regate", "told", "trajectory", "progress", "__init__"}
-    | OPENING
-    | MENDING
-    | PLANTING
-)
+SHOWING = PLANTING | {
+    "__init__",
+    "asked",
+    "cli",
+    "dump",
+    "errors",
+    "loose",
+    "progress",
+    "regate",
+    "told",
+    "trajectory",
+    "view",
+}
 
 
 class Executed:

@@ -11,9 +11,9 @@ from bench_overhead import TABLE, _Work
 
 from stages import sides
 from stages.cases import plan
-from stages.frames import watching
-from stages.oplog import recording
 from stages.places import checkpoint_path
+from stages.trace.frames import watching
+from stages.trace.oplog import recording
 
 AIM = 1.5
 ROUNDS = 3

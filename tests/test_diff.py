@@ -18,14 +18,16 @@ import pytest
 from click.testing import CliRunner
 
 from port.diffusion_gemma import cuts
-from stages import diff, oplog, oplog_child
 from stages.asked import table_of
 from stages.cli import main
-from stages.diff import Bench, Opened
-from stages.diff_far import far
-from stages.diff_meant import chosen
+from stages.diff import opened as diff
+from stages.diff.far import far
+from stages.diff.meant import chosen
+from stages.diff.opened import Bench, Opened
 from stages.places import ROOT
 from stages.shelf import Question
+from stages.trace import child as oplog_child
+from stages.trace import oplog
 
 TABLE = table_of("diffusion_gemma")
 _loaded = {}

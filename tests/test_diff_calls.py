@@ -10,24 +10,24 @@ import numpy as np
 import pytest
 from mlx import nn
 
-from stages.branches import decided, skipped
-from stages.demands import demanded_at
-from stages.diff_align import align
-from stages.diff_calls import given, helper, value_of
-from stages.diff_config import misread
-from stages.diff_fields import otherwise
-from stages.diff_first import first
-from stages.diff_near import NEAR, Near, adopted, nearness
-from stages.diff_sides import Sides
-from stages.diff_twins import contradicted
-from stages.expressions import given_as, names_in
-from stages.frames import watching
+from stages.diff.align import align
+from stages.diff.calls import given, helper, value_of
+from stages.diff.config import misread
+from stages.diff.fields import otherwise
+from stages.diff.first import first
+from stages.diff.near import NEAR, Near, adopted, nearness
+from stages.diff.sides import Sides
+from stages.diff.twins import contradicted
 from stages.gates import Exact
-from stages.oplog import OpLog, recording
-from stages.origin import first_with, number_first, value_first
 from stages.places import ROOT
 from stages.spec import Out, Stage
-from stages.whence import Trail
+from stages.trace.branches import decided, skipped
+from stages.trace.demands import demanded_at
+from stages.trace.expressions import given_as, names_in
+from stages.trace.frames import watching
+from stages.trace.oplog import OpLog, recording
+from stages.trace.origin import first_with, number_first, value_first
+from stages.trace.whence import Trail
 
 FILE = f"{ROOT}/port/made_up.py"
 CUT = f"{ROOT}/port/made_up/cuts.py"

@@ -6,15 +6,15 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from stages.diff_align import align
-from stages.diff_asked import asked_again
-from stages.diff_crop import cropped
-from stages.diff_first import first
-from stages.diff_sides import Sides
-from stages.frames import watching
-from stages.likeness import key
-from stages.oplog import recording
+from stages.diff.align import align
+from stages.diff.asked import asked_again
+from stages.diff.crop import cropped
+from stages.diff.first import first
+from stages.diff.sides import Sides
 from stages.places import ROOT
+from stages.trace.frames import watching
+from stages.trace.likeness import key
+from stages.trace.oplog import recording
 
 DOOR = "def cut(x, w):\n    return [Model().run(x, w)]\n"
 RIGHT = """\

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from stages.diff_planted import grade, hunk, measure
+from stages.diff.planted import grade, hunk, measure
 from stages.mutate import mutants_of
 from stages.places import MODELS, ROOT
 from stages.planted import Mutant

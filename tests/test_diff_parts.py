@@ -6,13 +6,13 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from stages.diff_crop import cropped
-from stages.diff_near import Near, adopted
-from stages.frames import PARAMETER, watching
-from stages.likeness import key, telling
-from stages.oplog import OpLog, recording
+from stages.diff.crop import cropped
+from stages.diff.near import Near, adopted
 from stages.places import ROOT
-from stages.whence import Trail
+from stages.trace.frames import PARAMETER, watching
+from stages.trace.likeness import key, telling
+from stages.trace.oplog import OpLog, recording
+from stages.trace.whence import Trail
 
 SOURCE = textwrap.dedent("""\
     class Scale:

@@ -8,21 +8,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stages.diff_calls import of_its_caller
-from stages.diff_decided import Window, suspects
-from stages.diff_members import answers, misjudged, questions
-from stages.diff_options import fractions, renumbered
-from stages.diff_planted import measure
-from stages.diff_settings import _part
-from stages.diff_sides import Sides
-from stages.diff_words import worded
-from stages.frames import reads, watching
+from stages.diff.calls import of_its_caller
+from stages.diff.decided import Window, suspects
+from stages.diff.members import answers, misjudged, questions
+from stages.diff.options import fractions, renumbered
+from stages.diff.planted import measure
+from stages.diff.settings import _part
+from stages.diff.sides import Sides
+from stages.diff.words import worded
 from stages.mutate import mutants_of
-from stages.oplog import OpLog
-from stages.outward import calling
 from stages.places import ROOT
-from stages.slices import deciding
-from stages.whence import Trail
+from stages.trace.frames import reads, watching
+from stages.trace.oplog import OpLog
+from stages.trace.outward import calling
+from stages.trace.slices import deciding
+from stages.trace.whence import Trail
 
 # Planted bugs that compute nothing wrong: what is asked of a generation, what ends it, what it says.
 SAID = (
@@ -131,7 +131,7 @@ def test_the_numbers_that_a_fraction_was_computed_of_are_walked_back(tmp_path, m
     frame = next(one for one in log.watch.frames if one.code.co_name == "share" and one.returns[0][2] % 0.4)
     asked = {repr(0.4 + 0.4 * 47 / 48)}
     at = (frame, frame.returns[0][1], frame.returns[0][0])
-    monkeypatch.setattr("stages.expressions.ROOT", tmp_path)
+    monkeypatch.setattr("stages.trace.expressions.ROOT", tmp_path)
     (tmp_path / "port").mkdir()
     (tmp_path / "port/made_up.py").write_text(textwrap.dedent(source))
     found = renumbered(theirs, Trail(log.watch), at, asked)

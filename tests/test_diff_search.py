@@ -16,12 +16,12 @@ from port.diffusion_gemma import cuts
 from port.diffusion_gemma.embed import Embedding
 from port.diffusion_gemma.layers import Layer
 from stages import casefile
-from stages import diff_bisect as halving
-from stages import diff_shrink as shrinking
 from stages.asked import table_of
 from stages.cases import plan
 from stages.cli import main
-from stages.diff_meant import chosen
+from stages.diff import bisect as halving
+from stages.diff import shrink as shrinking
+from stages.diff.meant import chosen
 from stages.errors import UsageError
 from stages.places import ROOT, checkpoint_path
 from stages.shelf import Question

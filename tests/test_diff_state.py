@@ -6,17 +6,17 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from stages.diff_align import align
-from stages.diff_dropped import dropped
-from stages.diff_first import first
-from stages.diff_kept import kept
-from stages.diff_planted import At, measure
-from stages.diff_sides import Sides
-from stages.diff_stale import stale
-from stages.frames import watching
+from stages.diff.align import align
+from stages.diff.dropped import dropped
+from stages.diff.first import first
+from stages.diff.kept import kept
+from stages.diff.planted import At, measure
+from stages.diff.sides import Sides
+from stages.diff.stale import stale
 from stages.mutate import mutants_of
-from stages.oplog import recording
 from stages.places import ROOT
+from stages.trace.frames import watching
+from stages.trace.oplog import recording
 
 # Where each is objected to, so that nobody looks again.
 PLANTED = {

@@ -9,10 +9,10 @@ import jinja2
 import pytest
 from tokenizers import Tokenizer, models
 
-from stages.diff_planted import measure
+from stages.diff.planted import measure
 from stages.mutate import mutants_of
-from stages.outward import calling, instead, library, state, states
 from stages.places import ROOT
+from stages.trace.outward import calling, instead, library, state, states
 
 MODEL = "diffusion_gemma"
 MARKED = (

@@ -6,14 +6,14 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from stages.diff_align import align
-from stages.diff_first import first
-from stages.diff_order import Order
-from stages.diff_sides import Sides
-from stages.frames import watching
-from stages.oplog import recording
+from stages.diff.align import align
+from stages.diff.first import first
+from stages.diff.order import Order
+from stages.diff.sides import Sides
 from stages.places import ROOT
-from stages.slices import bare, governing, idle, spot
+from stages.trace.frames import watching
+from stages.trace.oplog import recording
+from stages.trace.slices import bare, governing, idle, spot
 
 DOOR = "def cut(x):\n    return run(x)\n"
 RIGHT = """\

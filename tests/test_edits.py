@@ -5,11 +5,11 @@ import ast
 import numpy as np
 import pytest
 
-from stages.edit_scope import Scope, seen, tag
-from stages.edit_text import Library, Source
-from stages.edits import edits
-from stages.frames import watching
+from stages.mend.edits import edits
+from stages.mend.scope import Scope, seen, tag
+from stages.mend.text import Library, Source
 from stages.places import ROOT
+from stages.trace.frames import watching
 
 LONG = set(range(1, 100))
 

@@ -7,10 +7,10 @@ import textwrap
 import mlx.core as mx
 import pytest
 
-from stages import frames
-from stages.frames import watching
-from stages.oplog import recording
 from stages.places import ROOT
+from stages.trace import frames
+from stages.trace.frames import watching
+from stages.trace.oplog import recording
 
 SOURCE = textwrap.dedent("""\
     import contextlib

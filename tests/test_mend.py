@@ -11,17 +11,17 @@ import pytest
 from goldens import canary
 from stages import sides
 from stages.asked import table_of
-from stages.diff_planted import grade, hunk
-from stages.mend import Search
-from stages.mend_child import Check
-from stages.mend_found import Mend, Searched, ranked
-from stages.mend_queue import Ran, suspicions
-from stages.mend_runner import Runner
+from stages.diff.planted import grade, hunk
+from stages.mend.child import Check
+from stages.mend.found import Mend, Searched, ranked
+from stages.mend.queue import Ran, suspicions
+from stages.mend.runner import Runner
+from stages.mend.search import Search
 from stages.mutate import mutants_of
-from stages.opsites import Site
 from stages.places import ROOT
 from stages.planted import function_of
 from stages.shelf import Question, Shelf
+from stages.trace.sites import Site
 
 MODEL = "diffusion_gemma"
 TABLE = table_of(MODEL)

@@ -9,7 +9,7 @@ from port.diffusion_gemma import cuts, image
 from port.diffusion_gemma.conditioning import SelfConditioning
 from port.diffusion_gemma.moe import Experts
 from stages.asked import table_of
-from stages.diff_shrink import Shrinker, recorder
+from stages.diff.shrink import Shrinker, recorder
 
 TABLE = table_of("diffusion_gemma")
 

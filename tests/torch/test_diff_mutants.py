@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from stages import torchlog
-from stages.diff_planted import measure
+from stages.diff.planted import measure
 from stages.mutate import mutants_of
+from stages.trace import torchlog
 
 MODEL = "metadiffusion"
 # Of the draws in tests/test_diff_mutants.py: this model's; and some more, of each kind of rule.

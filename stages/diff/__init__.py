@@ -1,0 +1,1 @@
+"""`harness diff`: one occurrence opened, and the rules that name the line."""

@@ -1,0 +1,1 @@
+"""The search for an edit of the port that makes failing outputs right."""
