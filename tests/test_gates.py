@@ -75,7 +75,9 @@ def test_one_flipped_bit_fails_exact_and_is_found(data, tensor):
     passed, measured = judge(Exact(), tensor, changed, BLANK)
     assert not passed
     assert measured.index == index
-    if tensor.dtype not in FLOATS or np.isfinite(changed.astype(np.float32)).all():
+    # NumPy knows what is finite of its own types; float32 does not hold every float64.
+    known = changed.astype(np.float32) if tensor.dtype.itemsize < 4 else changed
+    if tensor.dtype not in FLOATS or np.isfinite(known).all():
         assert measured.value == 1
 
 
